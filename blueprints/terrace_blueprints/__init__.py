@@ -1,0 +1,1 @@
+"""Terrace's Pulumi program. The only place that reads stack configuration or exports outputs."""

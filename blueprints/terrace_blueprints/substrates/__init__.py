@@ -1,0 +1,1 @@
+"""Where the platform runs, as plain data: one file per substrate."""

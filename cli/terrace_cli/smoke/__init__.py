@@ -1,0 +1,1 @@
+"""`terrace smoke`: the platform proven from outside, with the public clients that people use."""

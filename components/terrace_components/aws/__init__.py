@@ -1,0 +1,1 @@
+"""Components of the AWS substrate. Each can be taken alone, or given what exists already."""

@@ -1,0 +1,1 @@
+"""What every layer stands on: namespaces, secrets, storage, database."""

@@ -1,0 +1,1 @@
+"""Metrics of everything that runs."""

@@ -1,0 +1,1 @@
+"""The simulated outside world, for substrates without model providers."""

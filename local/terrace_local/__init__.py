@@ -1,0 +1,1 @@
+"""What a machine needs to be a one-node Kubernetes: binaries, cluster, images."""

@@ -1,0 +1,253 @@
+"""What a change of the spec does to live keys, running budgets and prices: the plan's findings."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from terrace_common.governance.compile import (
+    CompiledGovernance,
+    Standing,
+    UnknownSubjectError,
+    compile_governance,
+)
+from terrace_common.governance.compiled import DeclaredCap, EffectivePolicy, Window
+from terrace_common.governance.differences import differences
+from terrace_common.governance.plan import BLOCKING, CapSpend, Code, Facts, Finding, LiveKey, Plan
+from terrace_common.governance.sections import listed
+from terrace_common.governance.spec import Governance
+from terrace_common.yaml_lines import DocumentPath, read_lined_yaml
+
+SHOWN_KEYS = 5
+MICRO_USD_PER_USD = 1_000_000
+SECTIONS = {
+    "org": "orgs", "team": "teams", "user": "users", "app": "apps", "key": "keys",
+    "model": "models", "provider": "providers",
+}  # fmt: skip
+
+
+def plan_change(
+    old: Governance | None, new: Governance, facts: Facts, *, new_text: str | None = None
+) -> Plan:
+    """The plan for replacing ``old`` (``None``: there is none yet) by ``new``.
+
+    ``new_text`` is what ``new`` was read from; with it findings name lines.
+    """
+    effects = _Effects(old, new, new_text)
+    found = [
+        *effects.on_keys(facts.keys),
+        *effects.on_caps(facts.spend),
+        *effects.on_catalogue(),
+        *effects.on_declarations(),
+    ]
+    found.sort(key=lambda finding: (not finding.blocking, finding.code, finding.message))
+    return Plan(differences(old, new), tuple(found))
+
+
+class _Effects:
+    def __init__(self, old: Governance | None, new: Governance, text: str | None) -> None:
+        self._old = None if old is None else compile_governance(old)
+        self._new = compile_governance(new)
+        self._document = None if text is None else read_lined_yaml(text)
+        self._reachable: dict[tuple[bool, EffectivePolicy], frozenset[str]] = {}
+
+    def on_keys(self, keys: Sequence[LiveKey]) -> Iterator[Finding]:
+        """Keys that would be refused, lose models or change their team."""
+        orphaned: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+        lost: defaultdict[tuple[Code, tuple[str, ...]], list[str]] = defaultdict(list)
+        moved: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+        for key in sorted(keys, key=lambda key: key.key_id):
+            before = None if self._old is None else _standing(self._old, key)
+            after = _standing(self._new, key)
+            if isinstance(after, UnknownSubjectError):
+                if not isinstance(before, UnknownSubjectError):  # else it is refused already
+                    orphaned[(after.kind, after.name)].append(key.key_id)
+                continue
+            if not isinstance(before, Standing):
+                continue
+            if before.team != after.team:
+                moved[(before.team, after.team)].append(key.key_id)
+            had, has = self._models(before, new=False), self._models(after, new=True)
+            if gone := tuple(sorted(had - has)):
+                code: Code = "key-loses-models" if has else "key-loses-all-models"
+                lost[(code, gone)].append(key.key_id)
+        for (kind, name), ids in orphaned.items():
+            yield self._finding(
+                "key-orphaned",
+                f"{kind} {name!r} is not declared; {_ids(ids, 'would be refused')}",
+                (SECTIONS[kind],),
+            )
+        for (code, gone), ids in lost.items():
+            verb = "cannot call" if code == "key-loses-models" else "can call nothing any more, not"
+            yield self._finding(code, _ids(ids, f"{verb} {listed(gone)}"), None)
+        for (one, other), ids in moved.items():
+            yield self._finding(
+                "key-moves-team", _ids(ids, f"moves from team {one!r} to {other!r}"), None
+            )
+
+    def on_caps(self, spend: Sequence[CapSpend]) -> Iterator[Finding]:
+        """Caps below what is spent, with another window, or gone."""
+        used = {(s.scope, s.scope_id, s.dimension, s.window): s for s in spend}
+        before = {} if self._old is None else {cap.identity: cap for cap in self._old.caps}
+        after = {cap.identity: cap for cap in self._new.caps}
+        for identity, cap in after.items():
+            was, counted = before.get(identity), used.get(identity)
+            # A cap that is as strict as before blocks no unrelated change, whatever it has counted.
+            if counted is None or (was is not None and not _stricter(was, cap)):
+                continue
+            total = counted.settled + counted.outstanding
+            if total > cap.amount:
+                yield self._finding(
+                    "cap-below-spend",
+                    f"{_cap(cap)} would be {_amount(cap, cap.amount)}, and"
+                    f" {_amount(cap, counted.settled)} are settled and"
+                    f" {_amount(cap, counted.outstanding)} reserved",
+                    self._path_of(cap),
+                    blocking=cap.mode == "block",
+                )
+        new_ones = {identity[:3] for identity in after if identity not in before}
+        for identity, cap in before.items():
+            if identity in after:
+                continue
+            if identity[:3] in new_ones:
+                message = f"{_cap(cap)} gets another window, which begins at nothing spent"
+                yield self._finding("cap-restarts", message, None)
+            else:
+                message = f"{_cap(cap)} of {_amount(cap, cap.amount)} is no longer there"
+                yield self._finding("cap-removed", message, None)
+
+    def on_catalogue(self) -> Iterator[Finding]:
+        """Prices and addresses that change."""
+        if self._old is None:
+            return
+        old, new = self._old.spec, self._new.spec
+        prices = {model.name: model.price for model in old.models}
+        if old.price_version == new.price_version:
+            changed = [m.name for m in new.models if prices.get(m.name, m.price) != m.price]
+            if changed:
+                yield self._finding(
+                    "price-version-unchanged",
+                    f"the price of {listed(changed)} changed, and price_version is still"
+                    f" {new.price_version!r}; the ledger could not tell the two apart",
+                    ("price_version",),
+                )
+        addresses = {provider.name: _address(provider) for provider in old.providers}
+        for index, provider in enumerate(new.providers):
+            here, there = addresses.get(provider.name), _address(provider)
+            if here is not None and here != there:
+                yield self._finding(
+                    "provider-moves",
+                    f"provider {provider.name!r} moves from {here} to {there}; its credentials are"
+                    " sent there",
+                    ("providers", index),
+                )
+
+    def on_declarations(self) -> Iterator[Finding]:
+        """What the new spec says and cannot mean."""
+        new = self._new.spec
+        for index, key in enumerate(new.keys):
+            standing = self._new.standing(team="", key=key.name)
+            if not self._models(standing, new=True):
+                yield self._finding(
+                    "key-without-models",
+                    f"the policies of key {key.name!r} ({listed(standing.policy.names) or 'none'})"
+                    " leave it no model",
+                    ("keys", index),
+                )
+        subjects = (*new.orgs, *new.teams, *new.users, *new.apps, *new.keys)
+        applied = {name for subject in subjects for name in subject.policies}
+        applied |= {policy.extends for policy in new.policies if policy.extends is not None}
+        for index, policy in enumerate(new.policies):
+            if policy.name not in applied:
+                yield self._finding(
+                    "policy-unused",
+                    f"policy {policy.name!r} is named by no org, team, user, app, key or policy",
+                    ("policies", index),
+                )
+
+    def _models(self, standing: Standing, *, new: bool) -> frozenset[str]:
+        """Models that a caller may call, by the names that the new spec has for them."""
+        known = self._reachable.get((new, standing.policy))
+        if known is not None:
+            return known
+        compiled = self._new if new or self._old is None else self._old
+        spec, policy = compiled.spec, standing.policy
+        names: set[str] = set()
+        for model in spec.models:
+            provider = spec.provider_of(model)
+            regions = model.processed_in(provider) or ("",)  # not known
+            if policy.allows_model(model.name, provider.name) and all(
+                policy.allows_region(region) for region in regions
+            ):
+                renamed = self._new.spec.find_model(model.name)
+                names.add(model.name if renamed is None else renamed.name)
+        return self._reachable.setdefault((new, standing.policy), frozenset(names))
+
+    def _path_of(self, cap: DeclaredCap) -> DocumentPath:
+        section = SECTIONS[cap.scope]
+        for index, subject in enumerate(getattr(self._new.spec, section)):
+            if subject.name != cap.scope_id:
+                continue
+            for position, quota in enumerate(subject.quotas):
+                if quota.declared(cap.scope, cap.scope_id).identity == cap.identity:
+                    return (section, index, "quotas", position)
+        return (section,)
+
+    def _finding(
+        self,
+        code: Code,
+        message: str,
+        path: DocumentPath | None,
+        *,
+        blocking: bool = True,
+    ) -> Finding:
+        known = self._document is not None and path is not None
+        line = self._document.line_of(path) if known and self._document and path else None
+        return Finding(code, message, line, blocking and code in BLOCKING)
+
+
+def _standing(governance: CompiledGovernance, key: LiveKey) -> Standing | UnknownSubjectError:
+    try:
+        return governance.standing(
+            team=key.team,
+            user=key.user,
+            app=key.app,
+            key=key.key,
+            policies=key.policies,
+            models=key.models,
+        )
+    except UnknownSubjectError as unknown:
+        return unknown
+
+
+def _stricter(was: DeclaredCap, cap: DeclaredCap) -> bool:
+    return cap.amount < was.amount or (was.mode, cap.mode) == ("audit", "block")
+
+
+def _address(provider: object) -> str:
+    found = (getattr(provider, name, None) for name in ("kind", "region", "api_base", "endpoint"))
+    return " ".join(part for part in found if part)
+
+
+def _ids(ids: Sequence[str], what: str) -> str:
+    shown = ", ".join(ids[:SHOWN_KEYS])
+    more = f" and {len(ids) - SHOWN_KEYS} more" if len(ids) > SHOWN_KEYS else ""
+    noun = "1 live key" if len(ids) == 1 else f"{len(ids)} live keys"
+    return f"{noun}: {what} ({shown}{more})"
+
+
+def _cap(cap: DeclaredCap) -> str:
+    return f"the cap of {cap.scope} {cap.scope_id!r} on {cap.dimension}{_per(cap.window)}"
+
+
+def _per(window: Window) -> str:
+    if window.kind == "lifetime":
+        return ""
+    if window.kind == "calendar":
+        return f" per calendar {window.unit} ({window.zone})"
+    return f" per {window.seconds} s ({window.kind})"
+
+
+def _amount(cap: DeclaredCap, amount: int) -> str:
+    if cap.dimension != "micro_usd":
+        return str(amount)
+    whole, micro = divmod(amount, MICRO_USD_PER_USD)
+    return f"${whole}.{micro:06d}"

@@ -1,0 +1,136 @@
+"""The app of port 8081: the route tables of the modules, authenticated, audited, documented."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import psycopg
+import structlog
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from terrace_gateway.admin import (
+    alerts,
+    caps,
+    captures,
+    governance,
+    guardrails,
+    keys,
+    kill,
+    ledger,
+    models,
+    prices,
+    upstream,
+)
+from terrace_gateway.admin.authentication import AdminAuthenticator, AdminKeyAuthenticator, admit
+from terrace_gateway.admin.openapi import openapi_document
+from terrace_gateway.admin.routing import (
+    PREFIX,
+    AdminCall,
+    AdminRefusal,
+    AdminRoute,
+    json_answer,
+)
+from terrace_gateway.calls.ports import AuthorityUnavailableError
+from terrace_gateway.edge.errors import (
+    AUTHORITY_UNAVAILABLE,
+    INTERNAL_ERROR,
+    INVALID_API_KEY,
+    INVALID_REQUEST,
+    ROUTE_NOT_FOUND,
+    ApiError,
+)
+from terrace_gateway.runtime import Runtime
+
+log = structlog.get_logger()
+
+Module = Callable[[Runtime], list[AdminRoute]]
+
+MODULES: tuple[Module, ...] = (
+    keys.routes,
+    governance.routes,
+    kill.routes,
+    caps.routes,
+    models.routes,
+    prices.routes,
+    ledger.routes,
+    captures.routes,
+    guardrails.routes,
+    upstream.routes,
+    alerts.routes,
+)
+
+
+def admin_routes(runtime: Runtime, modules: Sequence[Module] = MODULES) -> list[AdminRoute]:
+    """Every route of ``modules``, and the one that documents them."""
+    routes = [route for module in modules for route in module(runtime)]
+
+    async def document(_: AdminCall) -> dict[str, Any]:
+        return openapi_document(routes)
+
+    routes.append(
+        AdminRoute(
+            "GET", "/openapi.json", document, "This document.", "viewer",
+            answer="An OpenAPI 3.1 document.",
+        )
+    )  # fmt: skip
+    return routes
+
+
+def create_admin_app(runtime: Runtime, modules: Sequence[Module] = MODULES) -> Starlette:
+    """The app for port 8081."""
+    authenticators: tuple[AdminAuthenticator, ...] = (
+        AdminKeyAuthenticator(runtime.secrets.admin_key),
+        *runtime.admin_authenticators,
+    )
+    return Starlette(
+        routes=[
+            Route(PREFIX + route.path, partial(_serve, authenticators, route),
+                  methods=[route.method])
+            for route in admin_routes(runtime, modules)
+        ],
+        exception_handlers={HTTPException: _no_route},
+    )  # fmt: skip
+
+
+async def _serve(
+    authenticators: tuple[AdminAuthenticator, ...], route: AdminRoute, request: Request
+) -> Response:
+    """Authenticate, call, and turn every failure into an answer without internals."""
+    try:
+        _check_one_credential(request)
+        identity = await admit(authenticators, dict(request.headers), route.role)
+        call = AdminCall(request, actor=identity.actor, max_body_bytes=route.max_body_bytes)
+        answer = await route.endpoint(call)
+    except ApiError as error:
+        return _error(error)
+    except AdminRefusal as refusal:
+        return refusal.answer()
+    except AuthorityUnavailableError:
+        return _error(ApiError(AUTHORITY_UNAVAILABLE, "the database is away; try again"))
+    except psycopg.DataError:  # a text with NUL, say; nothing was changed
+        return _error(ApiError(INVALID_REQUEST, "a value cannot be stored"))
+    except Exception:
+        log.exception("defect")
+        return _error(ApiError(INTERNAL_ERROR, "an error of ours; the log has it"))
+    return answer if isinstance(answer, Response) else json_answer(answer, route.status)
+
+
+def _check_one_credential(request: Request) -> None:
+    if len(set(request.headers.getlist("authorization"))) > 1:
+        raise ApiError(INVALID_API_KEY, "authorization came more than once; send one")
+
+
+def _error(error: ApiError) -> Response:
+    headers = {name.decode(): value.decode() for name, value in error.headers()}
+    return Response(error.body(), status_code=error.status, headers=headers)
+
+
+async def _no_route(_: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    answer = _error(ApiError(ROUTE_NOT_FOUND, "there is no such route here"))
+    answer.status_code = 404 if status == 405 else status
+    return answer

@@ -1,0 +1,317 @@
+"""One upstream attempt: reserved in every cap, durable before it is sent, closed exactly once.
+
+Whatever happens after ``Attempts.open`` has returned, ``Attempts.close`` must be called; it is
+idempotent. In the order of knowledge an attempt costs what the provider reported; nothing, if the
+provider refused or it was provably not sent; otherwise its whole reservation (``unknown``), until
+the provider's own log is read.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import structlog
+from opentelemetry.trace import Span, set_span_in_context
+
+from terrace_common.prices import Quote
+from terrace_common.telemetry import semconv
+from terrace_gateway.calls.ports import (
+    Amounts,
+    AuthorityUnavailableError,
+    Cap,
+    CapRefusal,
+    CloseRecord,
+    Decision,
+    Hold,
+    OpenRecord,
+    Outcome,
+    Principal,
+    Usage,
+    UsageSource,
+)
+from terrace_gateway.crash_points import reach
+from terrace_gateway.prices import units_of
+from terrace_gateway.runtime import Runtime
+
+log = structlog.get_logger()
+
+NOTHING = Amounts(0, 0, 0, requests=0)
+NO_USAGE = Usage(0, 0)
+FREE: frozenset[Outcome] = frozenset({"upstream_error", "not_sent"})
+
+
+_OPERATIONS = {
+    "embeddings": semconv.OPERATION_EMBEDDINGS,
+    "completions": semconv.OPERATION_TEXT_COMPLETION,
+}
+
+
+class CapRefusedError(Exception):
+    """A cap would be passed; nothing was reserved."""
+
+    def __init__(self, refusal: CapRefusal) -> None:
+        super().__init__(refusal.cap.dimension)
+        self.refusal = refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What the attempts of one client request have in common."""
+
+    request_id: str
+    trace_id: str
+    principal: Principal
+    surface: str
+    policy_version: int
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What an attempt calls, and at which price."""
+
+    model: str
+    deployment: str
+    provider: str
+    quote: Quote
+    images: int = 0
+    """In the request: no provider reports how many it has charged."""
+    free: bool = False
+    """No provider bills it, whatever becomes of it and whatever the price is."""
+
+
+@dataclass(slots=True)
+class Attempt:
+    """An open attempt, and how it was closed."""
+
+    id: str
+    exchange: Exchange
+    target: Target
+    hold: Hold
+    reserved: Amounts
+    opened: float
+    first_byte_ms: int | None = None
+    upstream_request_id: str | None = None
+    outcome: Outcome | None = None
+    amount_micro_usd: int = 0
+    usage: Usage = NO_USAGE
+    overran: bool = field(default=False)
+    span: Span | None = None
+    """Of its upstream call, once there is one."""
+
+
+class Attempts:
+    """Opens and closes attempts on the runtime's slices and journal."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._metrics = runtime.metrics
+        self._log = log.bind()  # a lazy logger is made anew for every line
+
+    async def open(
+        self,
+        attempt_id: str,
+        exchange: Exchange,
+        target: Target,
+        *,
+        caps: Sequence[Cap],
+        reserved: Amounts,
+        hard_limit_seconds: int,
+        purpose: Literal["call", "fallback", "guardrail"] = "call",
+        clamped: str | None = None,
+    ) -> Attempt:
+        """Reserve in all ``caps`` or none, and make the open record durable.
+
+        Raises ``CapRefusedError`` or ``AuthorityUnavailableError``; then nothing is held.
+        """
+        runtime = self._runtime
+        hold = await self._reserve(attempt_id, exchange, caps, reserved)
+        record = OpenRecord(
+            attempt_id=attempt_id,
+            request_id=exchange.request_id,
+            trace_id=exchange.trace_id,
+            opened_at=runtime.clock.database_now(),
+            caller=exchange.principal.caller,
+            surface=exchange.surface,
+            model=target.model,
+            deployment=target.deployment,
+            provider=target.provider,
+            price_version=target.quote.version,
+            policy_version=exchange.policy_version,
+            reserved=reserved,
+            hold=hold,
+            hard_limit_seconds=hard_limit_seconds,
+            purpose=purpose,
+            clamped=clamped,
+        )
+        attempt = Attempt(
+            attempt_id, exchange, target, hold, reserved, opened=runtime.clock.monotonic()
+        )
+        reach("calls.after-reserve")
+        try:
+            await runtime.journal.open(record)
+        except asyncio.CancelledError:
+            # The record may be on its way to the disk: an open record has a close.
+            await asyncio.shield(self.close(attempt, "not_sent"))
+            raise
+        except BaseException:
+            runtime.slices.settle(hold, NOTHING)
+            raise
+        reach("calls.after-open")
+        self._metrics.open_attempts.inc()
+        return attempt
+
+    async def _reserve(
+        self, attempt_id: str, exchange: Exchange, caps: Sequence[Cap], reserved: Amounts
+    ) -> Hold:
+        runtime = self._runtime
+        began = runtime.clock.monotonic()
+        try:
+            decision = runtime.slices.reserve_now(attempt_id, caps, reserved)
+            if decision is None:
+                context = set_span_in_context(exchange.span)
+                with runtime.telemetry.tracer.start_as_current_span(
+                    semconv.SPAN_RESERVE, context=context
+                ) as span:
+                    span.set_attribute(semconv.TERRACE_RESERVED, reserved.micro_usd)
+                    decision = await runtime.slices.reserve(attempt_id, caps, reserved)
+        except AuthorityUnavailableError:
+            self._metrics.reservations.labels("unavailable").inc()
+            raise
+        finally:
+            self._metrics.reserve_seconds.observe(runtime.clock.monotonic() - began)
+        if isinstance(decision, CapRefusal):
+            self._metrics.reservations.labels("refused").inc()
+            raise CapRefusedError(decision)
+        self._metrics.granted.inc()
+        return decision
+
+    async def close(
+        self,
+        attempt: Attempt,
+        outcome: Outcome,
+        usage: Usage | None = None,
+        source: UsageSource = "none",
+        *,
+        amount_micro_usd: int | None = None,
+    ) -> None:
+        """Settle and make the close durable, once.
+
+        ``amount_micro_usd`` is for what is not priced by tokens; else the usage is priced. Without
+        either, an attempt that may have been billed is ``unknown``.
+        """
+        if attempt.outcome is not None:
+            return
+        free = attempt.target.free
+        known = free or usage is not None or amount_micro_usd is not None or outcome in FREE
+        if not known and outcome != "cut":
+            outcome = "unknown"
+        attempt.outcome = outcome
+        used = attempt.usage = usage or NO_USAGE
+        runtime = self._runtime
+        if known:
+            amount = amount_micro_usd
+            if amount is None:
+                target = attempt.target
+                units = None if usage is None else units_of(usage, images=target.images)
+                amount = 0 if free or units is None else target.quote.cost(units)
+            actual = Amounts(
+                used.all_input_tokens,
+                used.output_tokens,
+                amount,
+                requests=0 if outcome == "not_sent" else attempt.reserved.requests,
+            )
+            charges = runtime.slices.settle(attempt.hold, actual)
+            attempt.amount_micro_usd = amount
+            attempt.overran = amount > attempt.reserved.micro_usd
+        else:
+            amount, source = 0, "reservation"
+            charges = runtime.slices.keep(attempt.hold)
+            attempt.amount_micro_usd = attempt.reserved.micro_usd
+        record = CloseRecord(
+            attempt_id=attempt.id,
+            kind="attempt" if known else "unknown",
+            outcome=outcome,
+            usage=used,
+            usage_source=source,
+            amount_micro_usd=amount,
+            charges=charges,
+            latency_ms=round((runtime.clock.monotonic() - attempt.opened) * 1000),
+            first_byte_ms=attempt.first_byte_ms,
+            upstream_request_id=attempt.upstream_request_id,
+        )
+        reach("calls.before-close")
+        settling = self._settling(attempt)
+        try:
+            await asyncio.shield(runtime.journal.close(record))
+        finally:
+            if settling is not None:
+                settling.end()
+            self._metrics.open_attempts.dec()
+            self._told(attempt, used)
+        reach("calls.after-close")
+
+    def _settling(self, attempt: Attempt) -> Span | None:
+        parent = attempt.span or attempt.exchange.span
+        if not parent.is_recording():
+            return None  # not even the context of a span is free
+        context = set_span_in_context(parent)
+        return self._runtime.telemetry.tracer.start_span(semconv.SPAN_SETTLE, context=context)
+
+    def first_byte(self, attempt: Attempt) -> None:
+        """The first byte of the answer has come."""
+        if attempt.first_byte_ms is None:
+            waited = self._runtime.clock.monotonic() - attempt.opened
+            attempt.first_byte_ms = round(waited * 1000)
+
+    def _told(self, attempt: Attempt, used: Usage) -> None:
+        name, surface = attempt.target.model, attempt.exchange.surface
+        metrics = self._metrics
+        metrics.attempt_closed(
+            surface,
+            name,
+            attempt.outcome or "unknown",
+            input_tokens=used.all_input_tokens,
+            output_tokens=used.output_tokens,
+            amount_micro_usd=attempt.amount_micro_usd,
+        )
+        if attempt.outcome in {"ok", "client_cancelled"} and attempt.usage is not NO_USAGE:
+            first = attempt.first_byte_ms
+            metrics.gen_ai.answered(
+                operation=_OPERATIONS.get(surface, semconv.OPERATION_CHAT),
+                provider=attempt.target.provider,
+                model=name,
+                usage=used,
+                seconds=self._runtime.clock.monotonic() - attempt.opened,
+                first_chunk_seconds=None if first is None else first / 1000,
+            )
+        if attempt.overran:
+            metrics.overruns.labels(name).inc()
+            self._runtime.journal.note(
+                Decision(
+                    "alert",
+                    "overrun",
+                    {
+                        "attempt_id": attempt.id,
+                        "reserved_micro_usd": attempt.reserved.micro_usd,
+                        "amount_micro_usd": attempt.amount_micro_usd,
+                    },
+                    attempt.exchange.request_id,
+                    attempt.exchange.trace_id,
+                    attempt.exchange.principal.caller,
+                    surface,
+                    name,
+                )
+            )
+        self._log.info(
+            "attempt_closed",
+            attempt_id=attempt.id,
+            model=name,
+            surface=surface,
+            outcome=attempt.outcome,
+            input_tokens=used.all_input_tokens,
+            output_tokens=used.output_tokens,
+            amount_micro_usd=attempt.amount_micro_usd,
+            reserved_micro_usd=attempt.reserved.micro_usd,
+        )

@@ -1,0 +1,1 @@
+"""Prompts and answers, kept where a policy asks for it: redacted, encrypted, apart."""

@@ -1,0 +1,1 @@
+"""The HTTP edge: routes, the client's side of an exchange, errors."""

@@ -1,0 +1,167 @@
+"""The client's side of one exchange, over raw ASGI: read once, answer once, notice leaving.
+
+After the client has left, writes do nothing: what must go on (draining, settling) goes on.
+"""
+
+import asyncio
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+from starlette.types import Message, Receive, Send
+
+from terrace_common.names import REQUEST_ID_HEADER
+from terrace_gateway.edge.errors import INVALID_REQUEST, RATE_LIMITED, REQUEST_TOO_LARGE, ApiError
+
+Headers = list[tuple[bytes, bytes]]
+
+
+class ClientGoneError(Exception):
+    """The client left before its request was complete."""
+
+
+class BodyRoom:
+    """The process's memory for large bodies, from their reading to the end of their calls."""
+
+    def __init__(self, size: int) -> None:
+        self._free = size
+
+    @contextmanager
+    def hold(self) -> Generator[Callable[[int], None]]:
+        """Gives a function that takes bytes; all are given back at the end.
+
+        It raises ``ApiError`` when there is no room.
+        """
+        held = 0
+
+        def grow(count: int) -> None:
+            nonlocal held
+            if count > self._free:
+                raise ApiError(
+                    RATE_LIMITED, "too many large requests at once", retry_after_seconds=1
+                )
+            self._free -= count
+            held += count
+
+        try:
+            yield grow
+        finally:
+            self._free += held
+
+
+class Client:
+    """One request's peer."""
+
+    def __init__(self, receive: Receive, send: Send, *, request_id: str) -> None:
+        self._receive = receive
+        self._send = send
+        self._request_id = request_id
+        self._watcher: asyncio.Task[None] | None = None
+        self.extra: Headers = []
+        """Headers that every answer of this exchange carries from now on."""
+        self.status: int | None = None
+        self.finished = False
+        self.gone = False
+        self._told: Callable[[], None] | None = None
+
+    async def read_body(
+        self,
+        *,
+        limit: int,
+        seconds: float,
+        free: int,
+        grow: Callable[[int], None],
+    ) -> bytes:
+        """The whole body. Raises ``ApiError`` (too large, too slow) or ``ClientGoneError``.
+
+        More than ``free`` bytes are read into memory that ``grow`` gives.
+        """
+        body = bytearray()
+        counted = 0
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    message = await self._receive()
+                    if message["type"] == "http.disconnect":
+                        self.gone = True
+                        raise ClientGoneError
+                    body += message.get("body", b"")
+                    if len(body) > limit:
+                        raise ApiError(
+                            REQUEST_TOO_LARGE, f"the request body is larger than {limit} bytes"
+                        )
+                    if len(body) > free:
+                        grow(len(body) - counted)
+                        counted = len(body)
+                    if not message.get("more_body", False):
+                        return bytes(body)
+        except TimeoutError:
+            raise ApiError(INVALID_REQUEST, "the request body did not arrive in time") from None
+
+    def watch(self) -> None:
+        """Notice the client's leaving from now on. To be called after the body was read."""
+        self._watcher = asyncio.create_task(self._watch())
+
+    def unwatch(self) -> None:
+        """Stop watching."""
+        if self._watcher is not None:
+            self._watcher.cancel()
+
+    @contextmanager
+    def telling(self, left: Callable[[], None]) -> Generator[None]:
+        """Inside of the block ``left`` is called when the client leaves before its answer is
+        complete; at once, if it has."""
+        self._told = left
+        if self.gone:
+            left()
+        try:
+            yield
+        finally:
+            self._told = None
+
+    async def start(self, status: int, headers: Headers) -> None:
+        """Send status and headers, with our request id and nothing else."""
+        self.status = status
+        own = (REQUEST_ID_HEADER.encode(), self._request_id.encode())
+        await self._pass(
+            {
+                "type": "http.response.start",
+                "status": status,
+                "headers": [*headers, *self.extra, own],
+            }
+        )
+
+    async def write(self, data: bytes) -> None:
+        """Send a part of the body; waits while the client reads slowly."""
+        await self._pass({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def finish(self, data: bytes = b"") -> None:
+        """Send the last part of the body."""
+        self.finished = True
+        await self._pass({"type": "http.response.body", "body": data, "more_body": False})
+
+    async def respond(self, status: int, headers: Headers, body: bytes) -> None:
+        """A whole answer at once."""
+        await self.start(status, [*headers, (b"content-length", str(len(body)).encode())])
+        await self.finish(body)
+
+    async def _pass(self, message: Message) -> None:
+        if self.gone:
+            return
+        try:
+            await self._send(message)
+        except OSError:  # ASGI's way to say that nobody listens any more
+            self._left()
+
+    async def _watch(self) -> None:
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                if not self.finished:
+                    self._left()
+                return
+
+    def _left(self) -> None:
+        if not self.gone:
+            self.gone = True
+            if self._told is not None:
+                self._told()

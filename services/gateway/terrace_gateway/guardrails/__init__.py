@@ -1,0 +1,1 @@
+"""What is looked for in prompts and answers."""

@@ -1,0 +1,115 @@
+"""What keeps the ledger in order in the background: anchors of heads, and months made ahead."""
+
+import asyncio
+
+import psycopg
+import structlog
+
+from terrace_gateway.calls.ports import AuthorityUnavailableError
+from terrace_gateway.clock import Clock
+from terrace_gateway.crash_points import reach
+from terrace_gateway.database import Database
+from terrace_gateway.ledger.anchors import AnchorStore, make_anchor
+from terrace_gateway.ledger.object_store import ObjectStoreError
+from terrace_gateway.ledger.shipper import Shipper
+from terrace_gateway.ledger.signing import HeadSigner
+
+log = structlog.get_logger()
+
+MONTHS_AHEAD = 2
+PARTITION_SECONDS = 3600.0
+_ANCHOR = (
+    "INSERT INTO anchor (writer, seq, hash, sealed, document) VALUES (%s, %s, %s, %s, %s)"
+    " ON CONFLICT DO NOTHING"
+)
+# Chains that moved since their last anchor: of the database's own writers, and of dead ones.
+_MOVED = """
+SELECT c.writer, c.seq, c.hash, c.sealed_at IS NOT NULL
+FROM chain c
+WHERE c.seq > 0 AND NOT EXISTS (
+    SELECT FROM anchor a WHERE a.writer = c.writer AND a.seq = c.seq
+        AND a.sealed = (c.sealed_at IS NOT NULL))
+  AND (c.writer NOT LIKE 'w-%%' OR c.sealed_at IS NOT NULL)
+"""
+
+
+class LedgerKeeper:
+    """Runs in every guard. Several at once do no harm: anchors are written once per head."""
+
+    def __init__(
+        self,
+        database: Database,
+        shipper: Shipper,
+        *,
+        clock: Clock,
+        store: AnchorStore | None,
+        signer: HeadSigner | None,
+        every_seconds: float,
+    ) -> None:
+        """``store`` ``None``: heads are kept in the database only, which proves less."""
+        self._database = database
+        self._shipper = shipper
+        self._clock = clock
+        self._store = store
+        self._signer = signer
+        self._every_seconds = every_seconds
+        self._anchored: tuple[str, int] | None = None
+        self.anchored = 0
+        """Heads that were anchored since the start."""
+        self.failures = 0
+        """Passes that failed in a row."""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        partitions_at = float("-inf")
+        while True:
+            try:
+                if self._clock.monotonic() - partitions_at >= PARTITION_SECONDS:
+                    await self.make_partitions()
+                    partitions_at = self._clock.monotonic()
+                await self.anchor()
+                self.failures = 0
+            except (
+                AuthorityUnavailableError, ObjectStoreError, psycopg.Error,
+            ) as error:  # fmt: skip
+                self.failures += 1
+                log.warning("ledger_not_kept", error=f"{type(error).__name__}: {error}")
+            await asyncio.sleep(self._every_seconds)
+
+    async def make_partitions(self) -> list[str]:
+        """Make months ahead. Returns the new ones. Raises ``AuthorityUnavailableError``."""
+        async with self._database.connection() as connection:
+            cursor = await connection.execute(
+                "SELECT ensure_ledger_partitions(%s)", (MONTHS_AHEAD,)
+            )
+            row = await cursor.fetchone()
+        return [] if row is None else list(row[0])
+
+    async def anchor(self) -> int:
+        """Anchor every head that moved. Returns how many.
+
+        This process's own head is what it shipped itself, not what the database says.
+        """
+        heads: list[tuple[str, int, bytes, bool]] = []
+        own = self._shipper.head
+        if own is not None and own[:2] != self._anchored:
+            heads.append((*own, False))
+        async with self._database.connection() as connection:
+            cursor = await connection.execute(_MOVED)
+            heads += [(row[0], row[1], row[2], row[3]) for row in await cursor.fetchall()]
+        for writer, seq, digest, sealed in heads:
+            anchor = make_anchor(
+                writer, seq, digest, sealed=sealed, at=self._clock.database_now(),
+                signer=self._signer,
+            )  # fmt: skip
+            if self._store is not None:
+                reach("anchor.before-store")
+                await asyncio.to_thread(self._store.put, anchor)
+            reach("anchor.before-database")
+            values = (writer, seq, digest, sealed, anchor.document().decode())
+            async with self._database.connection() as connection:
+                await connection.execute(_ANCHOR, values)
+            self.anchored += 1
+        if own is not None:
+            self._anchored = own[:2]
+        return len(heads)

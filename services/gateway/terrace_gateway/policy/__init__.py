@@ -1,0 +1,1 @@
+"""The governance version in force, in memory and in the database."""

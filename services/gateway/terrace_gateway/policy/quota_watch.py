@@ -1,0 +1,73 @@
+"""Watches the age of upstream quotas, in every guard: a share that nobody has confirmed for too
+long is lowered, and told, whether or not quota_sync lives."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import structlog
+from prometheus_client.core import GaugeMetricFamily
+
+from terrace_gateway.calls.ports import AuthorityUnavailableError, Decision
+from terrace_gateway.policy.upstream_quotas import QuotaStanding, UpstreamQuotaStore
+
+log = structlog.get_logger()
+
+EVERY_SECONDS = 10.0
+
+
+class UpstreamQuotaWatch:
+    """Give it to ``registry.register`` as well."""
+
+    def __init__(
+        self,
+        store: UpstreamQuotaStore,
+        note: Callable[[Decision], None],
+        *,
+        every_seconds: float = EVERY_SECONDS,
+    ) -> None:
+        self._store = store
+        self._note = note
+        self._every_seconds = every_seconds
+        self.standing = QuotaStanding(0, 0, 0.0)
+        """As of the last look."""
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            await asyncio.sleep(self._every_seconds)
+            try:
+                await self.look()
+            except AuthorityUnavailableError:
+                continue
+
+    async def look(self) -> int:
+        """One look; how many shares it lowered. Raises ``AuthorityUnavailableError``."""
+        lowered, self.standing = await self._store.degrade()
+        for one in lowered:
+            pool, dimension, seconds = one.place
+            detail = {
+                "pool": pool, "dimension": dimension, "window_seconds": seconds,
+                "amount": one.amount, "age_seconds": round(one.age_seconds),
+            }  # fmt: skip
+            log.warning("upstream_quota_stale", **detail)
+            self._note(Decision("alert", "upstream_quota_stale", detail, "", "", None))
+        return len(lowered)
+
+    def collect(self) -> Iterator[Any]:
+        """As prometheus_client asks."""
+        yield GaugeMetricFamily(
+            "terrace_upstream_quotas_stale",
+            "Upstream quotas of which a lower share holds, because nobody has read them lately.",
+            value=self.standing.degraded,
+        )
+        yield GaugeMetricFamily(
+            "terrace_upstream_quotas_vanished",
+            "Upstream quotas that the provider has stopped naming; their last values hold.",
+            value=self.standing.vanished,
+        )
+        yield GaugeMetricFamily(
+            "terrace_upstream_quota_oldest_seconds",
+            "Age of the upstream quota that was read the longest ago.",
+            value=self.standing.oldest_seconds,
+        )

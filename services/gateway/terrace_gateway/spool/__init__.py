@@ -1,0 +1,1 @@
+"""The replica's durable record on its own volume, until the ledger has it."""

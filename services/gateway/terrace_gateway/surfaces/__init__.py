@@ -1,0 +1,1 @@
+"""The public surfaces: bodies from allow-lists, answers rebuilt."""

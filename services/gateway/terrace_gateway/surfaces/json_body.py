@@ -1,0 +1,130 @@
+"""A request body as a JSON object, within limits, and typed reads from it."""
+
+import json
+import math
+import re
+from typing import NoReturn, cast
+
+from terrace_gateway.edge.errors import INVALID_REQUEST, UNSUPPORTED_PARAMETER, ApiError
+
+Json = dict[str, object]
+
+_NAME = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+_COMPACT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
+def parse_json_object(body: bytes, *, max_depth: int) -> Json:
+    """The body as an object. Raises ``ApiError`` for anything else, including NaN and Infinity."""
+    try:
+        value: object = json.loads(body, parse_constant=_no_constant, parse_float=_finite)
+    except (ValueError, RecursionError) as error:
+        raise invalid("the request body is not valid JSON") from error
+    if not isinstance(value, dict):
+        raise invalid("the request body must be a JSON object")
+    _check_depth(cast("Json", value), max_depth)
+    return cast("Json", value)
+
+
+def encode_json(value: object) -> bytes:
+    """Compact UTF-8. Raises ``ApiError`` for text that UTF-8 cannot carry (lone surrogates)."""
+    try:
+        return _COMPACT.encode(value).encode()
+    except UnicodeEncodeError as error:
+        raise invalid("a text holds half of a surrogate pair") from error
+
+
+def invalid(message: str, param: str | None = None) -> ApiError:
+    """A 400 for a body that the surface does not take."""
+    return ApiError(INVALID_REQUEST, message, param=param)
+
+
+def unsupported(message: str, param: str) -> ApiError:
+    """A 400 for something whose cost this gateway cannot bound."""
+    return ApiError(UNSUPPORTED_PARAMETER, message, param=param)
+
+
+def as_object(value: object, param: str) -> Json:
+    """``value`` as a JSON object."""
+    if not isinstance(value, dict):
+        raise invalid(f"{param} must be an object", param)
+    return cast("Json", value)
+
+
+def as_list(value: object, param: str) -> list[object]:
+    """``value`` as a list."""
+    if not isinstance(value, list):
+        raise invalid(f"{param} must be a list", param)
+    return cast("list[object]", value)
+
+
+def as_text(value: object, param: str) -> str:
+    """``value`` as a string."""
+    if not isinstance(value, str):
+        raise invalid(f"{param} must be a string", param)
+    return value
+
+
+def as_name(value: object, param: str) -> str:
+    """``value`` as the name of a tool, or the id of its call: what any provider takes, and no room
+    for a text. Guardrails do not read it."""
+    name = as_text(value, param)
+    if _NAME.fullmatch(name) is None:
+        raise invalid(
+            f"{param} must be 1 to 128 of the letters A-Z and a-z, digits, and any of _ . : -",
+            param,
+        )
+    return name
+
+
+def as_number(value: object, param: str) -> int | float:
+    """``value`` as a number; booleans are none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise invalid(f"{param} must be a number", param)
+    return value
+
+
+def as_flag(value: object, param: str) -> bool:
+    """``value`` as a boolean."""
+    if not isinstance(value, bool):
+        raise invalid(f"{param} must be true or false", param)
+    return value
+
+
+def as_positive(value: object, param: str) -> int:
+    """``value`` as an integer of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise invalid(f"{param} must be an integer of at least 1", param)
+    return value
+
+
+def as_stop(value: object, param: str) -> str | list[str]:
+    """``value`` as one stop sequence or a list of them."""
+    if isinstance(value, str):
+        return value
+    return [as_text(item, param) for item in as_list(value, param)]
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):  # 1e999: it could not be written down again
+        raise ValueError("a number is too large")
+    return value
+
+
+def _check_depth(value: Json, max_depth: int) -> None:
+    level: list[object] = [value]
+    for _ in range(max_depth):
+        below: list[object] = []
+        for item in level:
+            if isinstance(item, dict):
+                below.extend(cast("Json", item).values())
+            elif isinstance(item, list):
+                below.extend(cast("list[object]", item))
+        if not below:
+            return
+        level = below
+    raise invalid(f"the request body is nested deeper than {max_depth} levels")

@@ -1,0 +1,79 @@
+"""How large a JSON schema becomes when its references are written out.
+
+LiteLLM (1.108) does that for Bedrock, copy by copy: a few hundred bytes of ``$ref`` can become any
+number of input tokens. This walk makes at least the copies that LiteLLM makes, and counts.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import cast
+
+from terrace_gateway.surfaces.json_body import Json, encode_json, unsupported
+
+MAX_COPIED_BYTES = 128 * 1024
+MAX_CHAIN = 64
+_DEFINITIONS = ("$defs", "definitions")
+
+
+def expanded_bytes(schemas: Iterable[tuple[object, str]]) -> int:
+    """Upper bound of the schemas' compact JSON with all references written out.
+
+    Each schema comes with the name of its place. Raises ``ApiError`` for a reference that cannot be
+    followed and for more copies than ``MAX_COPIED_BYTES`` in all.
+    """
+    size = copied = 0
+    for schema, param in schemas:
+        size += len(encode_json(schema))
+        known = _definitions(schema, param)
+        empty: frozenset[str] = frozenset()
+        pending = [(name, empty) for name in _references(schema, param)]
+        while pending:
+            name, chain = pending.pop()
+            if name in chain or name not in known:
+                continue  # a circle, or nothing to copy: it stays as it is
+            length, inner = known[name]
+            copied += length
+            if copied > MAX_COPIED_BYTES or len(chain) >= MAX_CHAIN:
+                raise unsupported(f"{param}: its $ref references grow too large to bound", param)
+            pending.extend((reference, chain | {name}) for reference in inner)
+    return size + copied
+
+
+def _definitions(schema: object, param: str) -> dict[str, tuple[int, list[str]]]:
+    """Size and references of every named definition, wherever it is declared."""
+    found: dict[str, tuple[int, list[str]]] = {}
+    for node in _objects(schema):
+        for field in _DEFINITIONS:
+            group = node.get(field)
+            if group is None:
+                continue
+            if not isinstance(group, dict):
+                raise unsupported(f"{param}: {field} must be an object", param)
+            for name, target in cast("Json", group).items():
+                if name in found or not isinstance(target, dict):
+                    raise unsupported(f"{param}: definitions must be objects named once", param)
+                size = len(encode_json(cast("object", target)))
+                found[name] = (size, _references(cast("object", target), param))
+    return found
+
+
+def _references(schema: object, param: str) -> list[str]:
+    names: list[str] = []
+    for node in _objects(schema):
+        if "$ref" in node:
+            reference = node["$ref"]
+            if not isinstance(reference, str):
+                raise unsupported(f"{param}: $ref must be a string on this model", param)
+            names.append(reference.rsplit("/", 1)[-1])
+    return names
+
+
+def _objects(value: object) -> Iterator[Json]:
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, dict):
+            node = cast("Json", item)
+            yield node
+            pending.extend(node.values())
+        elif isinstance(item, list):
+            pending.extend(cast("list[object]", item))

@@ -1,0 +1,200 @@
+"""How a public surface's answers are read, rebuilt, filtered and ended."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+from terrace_gateway.calls.ports import TextFilter, Usage
+from terrace_gateway.edge.client import Headers
+from terrace_gateway.edge.errors import ApiError
+from terrace_gateway.surfaces.json_body import Json
+
+JSON_HEADERS: Headers = [(b"content-type", b"application/json")]
+SSE_HEADERS: Headers = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+]
+
+
+class BrokenAnswerError(Exception):
+    """The answer is not what the surface promises."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What replaces the upstream's own identity in an answer."""
+
+    request_id: str
+    model: str
+
+
+class AnswerStream(Protocol):
+    """A streamed answer on its way through."""
+
+    @property
+    def usage(self) -> Usage | None:
+        """What the provider has reported for good; ``None`` before, or for ever."""
+        ...
+
+    @property
+    def done(self) -> bool:
+        """The answer is complete; only ``ending`` is missing."""
+        ...
+
+    @property
+    def failed(self) -> bool:
+        """The upstream said that the answer broke off."""
+        ...
+
+    def feed(self, data: bytes) -> bytes:
+        """What the client gets for these upstream bytes. Raises ``BrokenAnswerError``, and
+        ``ApiError`` if the text filter ends the answer."""
+        ...
+
+    def ending(self) -> bytes:
+        """What the client gets last, after the settlement."""
+        ...
+
+
+class Surface(Protocol):
+    """One public surface's answers to one request."""
+
+    @property
+    def name(self) -> str:
+        """``chat``, ``messages``, ..."""
+        ...
+
+    @property
+    def stream(self) -> bool:
+        """Whether the client asked for a stream."""
+        ...
+
+    @property
+    def stream_headers(self) -> Headers:
+        """Headers of a streamed answer."""
+        ...
+
+    def usage(self, answer: object) -> Usage | None:
+        """Usage of a plain answer; ``None`` if there is none that can be believed."""
+        ...
+
+    def rebuild(self, answer: object) -> bytes:
+        """A plain answer for the client. Raises ``BrokenAnswerError``."""
+        ...
+
+    def texts(self, answer: object) -> tuple[str, ...]:
+        """What the model says in a plain answer, in order. Raises ``BrokenAnswerError``."""
+        ...
+
+    def replace_texts(self, answer: object, texts: Sequence[str]) -> object:
+        """The same answer saying ``texts``, as many as there were."""
+        ...
+
+    def open_stream(self, text_filter: TextFilter | None = None) -> AnswerStream:
+        """A reader for one streamed answer.
+
+        Every text that the model streams (answer, reasoning, arguments of tools) goes through
+        ``text_filter``. It is flushed at the end of each part of the answer and may be fed again.
+        """
+        ...
+
+    def broken(self, error: ApiError) -> bytes:
+        """How a streamed answer says that it ended by an error."""
+        ...
+
+
+class PartFilter:
+    """A text filter over an answer of several parts, told apart by a key.
+
+    What it holds back belongs to the part that it came from, and is given out before another part
+    begins.
+    """
+
+    def __init__(self, text_filter: TextFilter | None) -> None:
+        self._filter = text_filter
+        self._part: object = None
+
+    @property
+    def active(self) -> bool:
+        """Whether there is a filter at all."""
+        return self._filter is not None
+
+    @property
+    def part(self) -> object:
+        """The part that text may be held back of; ``None``: nothing is."""
+        return self._part
+
+    def feed(self, part: object, text: str) -> str:
+        """Text of the current part that may be shown. ``left`` must have ended another part."""
+        if self._filter is None:
+            return text
+        self._part = part
+        return self._filter.feed(text)
+
+    def left(self) -> str:
+        """What was held back of the part that ends here."""
+        if self._filter is None or self._part is None:
+            return ""
+        self._part = None
+        return self._filter.flush()
+
+
+def encode_answer(answer: Json) -> bytes:
+    """Compact JSON in ASCII: a model that was cut off may end in half of a surrogate pair, and it
+    is paid for."""
+    return json.dumps(answer, separators=(",", ":")).encode()
+
+
+def answer_object(value: object) -> Json:
+    """``value`` as an object. Raises ``BrokenAnswerError``."""
+    if not isinstance(value, dict):
+        raise BrokenAnswerError("an object was expected")
+    return cast("Json", value)
+
+
+def answer_list(value: object) -> list[object]:
+    """``value`` as a list; empty for anything else."""
+    return cast("list[object]", value) if isinstance(value, list) else []
+
+
+def kept(source: Json, fields: Sequence[str]) -> Json:
+    """The named fields that have a value."""
+    return {field: source[field] for field in fields if source.get(field) is not None}
+
+
+def answer_texts(walk: "AnswerWalk", answer: object) -> tuple[str, ...]:
+    """Every text of an answer, in order."""
+    found: list[str] = []
+
+    def note(text: str) -> str:
+        found.append(text)
+        return text
+
+    walk(answer_object(answer), note)
+    return tuple(found)
+
+
+def with_answer_texts(walk: "AnswerWalk", answer: object, texts: Sequence[str]) -> Json:
+    """The answer with its texts replaced."""
+    left = iter(texts)
+    return walk(answer_object(answer), lambda _text: next(left, ""))
+
+
+def change_json(value: object, change: Callable[[str], str]) -> object:
+    """A structured value of an answer as one text, its compact JSON.
+
+    Raises ``BrokenAnswerError`` if the changed text is no JSON any more: it cannot be shown.
+    """
+    before = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    after = change(before)
+    if after == before:
+        return value
+    try:
+        changed: object = json.loads(after)
+    except ValueError as error:
+        raise BrokenAnswerError("masked arguments of a tool are no JSON") from error
+    return changed
+
+
+AnswerWalk = Callable[[Json, Callable[[str], str]], Json]

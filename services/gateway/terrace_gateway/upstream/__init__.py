@@ -1,0 +1,1 @@
+"""What a call can be sent to."""

@@ -1,0 +1,38 @@
+"""Marks tests with their tier (first folder below tests/); prints the tier's minutes at the end."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+TIERS = ("unit", "graph", "engine", "service", "cluster")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_began] = time.monotonic()
+
+
+_began = pytest.StashKey[float]()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    del config
+    for item in items:
+        tier = item.path.relative_to(TESTS).parts[0]
+        if tier in TIERS:
+            item.add_marker(tier)
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
+) -> None:
+    del exitstatus
+    seen = {
+        Path(report.fspath).parts[1]
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if isinstance(report, pytest.TestReport) and Path(report.fspath).parts[:1] == ("tests",)
+    }
+    minutes = (time.monotonic() - config.stash[_began]) / 60
+    terminalreporter.write_line(f"tier {'+'.join(sorted(seen)) or '(none)'}: {minutes:.1f} min")

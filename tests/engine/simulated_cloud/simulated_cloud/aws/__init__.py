@@ -1,0 +1,1 @@
+"""The simulated AWS provider: one module per service."""

@@ -1,0 +1,1 @@
+"""The simulated pulumi-eks: a component provider whose children are made by the simulated AWS."""

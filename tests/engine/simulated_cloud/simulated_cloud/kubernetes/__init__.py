@@ -1,0 +1,1 @@
+"""The simulated Kubernetes API: what a server refuses, and what never gets ready."""

@@ -1,0 +1,264 @@
+"""Captured prompts: redacted, encrypted, apart, forgotten in time, never in a call's way."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from gateway_rig.postgres import Postgres
+from pydantic import SecretStr
+
+from terrace_gateway.calls.ports import Caller
+from terrace_gateway.capture import writer as writing
+from terrace_gateway.capture.cipher import Sealer, open_cipher
+from terrace_gateway.capture.key_wrapping import FileKeyWrapper, KeyWrappingError
+from terrace_gateway.capture.record import MAX_CHARACTERS, CapturedCall
+from terrace_gateway.capture.writer import CaptureWriter
+from terrace_gateway.database import Database
+
+pytestmark = pytest.mark.service
+
+CANARY = "my grandmother's secret recipe needs 7 plums"
+SECRET = "AKIA" + "IOSFODNN7EXAMPLE"
+CALL = CapturedCall(
+    request_id="req_1", caller=Caller("key_1", "search", org="acme", user="jo"), surface="chat",
+    model="sim-small", texts=(f"{CANARY} {SECRET}", "mail jo@acme.example"),
+    answer_texts=("My card is 4111 ", "1111 1111 ", "1111"), retention_days=1,
+)  # fmt: skip
+
+
+@pytest.fixture
+def key_file(tmp_path: Path) -> Path:
+    path = tmp_path / "kek"
+    path.write_text("ab" * 32)
+    return path
+
+
+@pytest.fixture
+async def opened(postgres: Postgres, database: str) -> AsyncIterator[Database]:
+    made = Database(SecretStr(postgres.url(database)), size=4, wait_seconds=2)
+    await made.prepare()
+    await made.open()
+    assert await made.probe()
+    yield made
+    await made.close()
+
+
+@asynccontextmanager
+async def running(writer: CaptureWriter) -> AsyncIterator[CaptureWriter]:
+    task = asyncio.create_task(writer.run())
+    try:
+        yield writer
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(what: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not what():
+            await asyncio.sleep(0.01)
+
+
+async def read(database: Database, writer: CaptureWriter, request_id: str = "req_1") -> Any:
+    assert writer.store is not None
+    async with database.connection() as connection:
+        return await writer.store.read(connection, request_id)
+
+
+async def test_what_is_stored_is_redacted_encrypted_and_opens_again(
+    opened: Database, key_file: Path, postgres: Postgres, database: str
+) -> None:
+    writer = CaptureWriter(opened, open_cipher(key_file))
+    async with running(writer):
+        assert writer.offer(CALL)
+        assert writer.offer(CALL)  # a request is stored once
+        await until(lambda: writer.results["stored"] == 2)
+    found = await read(opened, writer)
+    assert found["prompt"] == [f"{CANARY} [masked:aws-access-key-id]", "mail [masked:email]"]
+    assert found["answer"] == ["My card is [masked:card]"]
+    assert (found["team"], found["user"], found["truncated"]) == ("search", "jo", False)
+    with postgres.superuser(database) as connection:
+        rows = connection.execute("SELECT c::text, sealed, wrapped_key FROM capture c").fetchall()
+    assert len(rows) == 1
+    assert CANARY.encode() not in b"".join(
+        part if isinstance(part, bytes) else part.encode() for part in rows[0]
+    )
+
+
+async def test_a_row_that_was_changed_or_moved_does_not_open(
+    opened: Database, key_file: Path, postgres: Postgres, database: str
+) -> None:
+    writer = CaptureWriter(opened, open_cipher(key_file))
+    async with running(writer):
+        writer.offer(CALL)
+        await until(lambda: writer.results["stored"] == 1)
+    changes = [
+        "UPDATE capture SET request_id = 'req_2'",
+        "UPDATE capture SET request_id = 'req_1', key_id = 'key_2'",
+        "UPDATE capture SET key_id = 'key_1',"
+        " sealed = set_byte(sealed, 3, get_byte(sealed, 3) # 1)",
+        "UPDATE capture SET sealed = set_byte(sealed, 3, get_byte(sealed, 3) # 1),"
+        " wrapped_key = set_byte(wrapped_key, 20, get_byte(wrapped_key, 20) # 1)",
+    ]
+    for change in changes:
+        with postgres.superuser(database) as connection:
+            connection.execute(change)
+        with pytest.raises(KeyWrappingError):
+            await read(opened, writer, "req_2" if "req_2" in change else "req_1")
+
+
+async def test_a_rotated_key_opens_what_the_old_one_closed(
+    opened: Database, tmp_path: Path
+) -> None:
+    path = tmp_path / "keks"
+    path.write_text(f"one:{'11' * 32}")
+    writer = CaptureWriter(opened, open_cipher(path))
+    async with running(writer):
+        writer.offer(CALL)
+        await until(lambda: writer.results["stored"] == 1)
+    path.write_text(f"two:{'22' * 32}\none:{'11' * 32}\n")
+    newer = CaptureWriter(opened, open_cipher(path))
+    assert (await read(opened, newer))["team"] == "search"
+    path.write_text(f"two:{'22' * 32}\n")
+    with pytest.raises(KeyWrappingError, match="'one' is not in the file"):
+        await read(opened, CaptureWriter(opened, open_cipher(path)))
+
+
+@pytest.mark.parametrize("text", ["", "zz", "ab" * 16, "name:", "a:b:" + "ab" * 31])
+def test_a_wrong_key_file_is_named_and_not_shown(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "kek"
+    path.write_text(text)
+    with pytest.raises(KeyWrappingError) as caught:
+        FileKeyWrapper(path)
+    assert str(path) in str(caught.value)
+    assert not text or text not in str(caught.value)
+
+
+async def test_without_a_key_nothing_is_stored(opened: Database) -> None:
+    writer = CaptureWriter(opened, open_cipher(None))
+    assert not writer.offer(CALL)
+    assert writer.results == {"no_key": 1}
+
+
+async def test_what_cannot_be_redacted_is_not_stored(opened: Database, key_file: Path) -> None:
+    writer = CaptureWriter(opened, open_cipher(key_file))
+    hostile = replace(CALL, texts=("1111 " * 60_000,))
+    async with running(writer):
+        writer.offer(hostile)
+        writer.offer(replace(CALL, request_id="req_2"))
+        await until(lambda: writer.results["stored"] == 1)
+    assert writer.results["redaction"] == 1
+    assert await read(opened, writer) is None
+
+
+async def test_a_key_that_cannot_be_used_drops_and_the_next_goes_on(
+    opened: Database, key_file: Path
+) -> None:
+    class Moody(FileKeyWrapper):
+        broken = True
+
+        async def wrap(self, data_key: bytes) -> bytes:
+            if self.broken:
+                raise KeyWrappingError("KMS encrypt: away")
+            return await super().wrap(data_key)
+
+    wrapper = Moody(key_file)
+    writer = CaptureWriter(opened, Sealer(wrapper))
+    async with running(writer):
+        writer.offer(CALL)
+        await until(lambda: writer.results["failed"] == 1)
+        wrapper.broken = False
+        writer.offer(CALL)
+        await until(lambda: writer.results["stored"] == 1)
+
+
+async def test_a_database_outage_fills_bounded_memory_and_then_drops(
+    opened: Database, key_file: Path, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "RETRY_SECONDS", 0.05)
+    writer = CaptureWriter(opened, open_cipher(key_file))
+    opened.up = False
+    async with running(writer):
+        taken = sum(
+            writer.offer(replace(CALL, request_id=f"req_{number}", texts=("x" * 100_000,)))
+            for number in range(writing.MAX_WAITING + 50)
+        )
+        await asyncio.sleep(0.2)
+        assert taken * 100_000 <= writing.MAX_WAITING_CHARACTERS
+        assert writer.results["full"] == writing.MAX_WAITING + 50 - taken
+        assert writer.results["stored"] == 0
+        assert await opened.probe()
+        await until(lambda: writer.results["stored"] == taken)
+
+
+async def test_at_the_end_what_waits_is_stored_or_counted(opened: Database, key_file: Path) -> None:
+    writer = CaptureWriter(opened, open_cipher(key_file))
+    writer.offer(CALL)
+    assert await writer.finish() == 0
+    assert writer.results == {"stored": 1}
+    writer.offer(replace(CALL, request_id="req_2"))
+    opened.up = False
+    assert await writer.finish(0.5) == 1
+    assert writer.results["failed"] == 1
+
+
+async def test_too_much_text_is_cut_and_that_is_said(opened: Database, key_file: Path) -> None:
+    writer = CaptureWriter(opened, open_cipher(key_file))
+    async with running(writer):
+        writer.offer(replace(CALL, texts=("a " * MAX_CHARACTERS, "never")))
+        await until(lambda: writer.results["stored"] == 1)
+    found = await read(opened, writer)
+    assert found["truncated"] is True
+    assert sum(map(len, found["prompt"])) == MAX_CHARACTERS
+
+
+async def test_what_has_ended_is_dropped_with_its_day(
+    opened: Database, key_file: Path, postgres: Postgres, database: str
+) -> None:
+    writer = CaptureWriter(opened, open_cipher(key_file))
+    assert writer.store is not None
+    async with running(writer):
+        for number, days in enumerate((0, 0, 30)):
+            writer.offer(replace(CALL, request_id=f"req_{number}", retention_days=days))
+        await until(lambda: writer.results["stored"] == 3)
+    assert await writer.store.forget() == 0
+    with postgres.superuser(database) as connection:
+        row = connection.execute(
+            "SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date, max(expires_on) FROM capture"
+        ).fetchone()
+        assert row is not None
+        today, latest = row
+        assert latest - today in (timedelta(days=30), timedelta(days=31))  # midnight may pass
+        # Yesterday's partition, as it would be after its night.
+        connection.execute("SET ROLE gateway")
+        connection.execute(
+            f"CREATE TABLE capture_p{today:%Y%m%d} PARTITION OF capture"
+            f" FOR VALUES FROM ('{today}') TO ('{today + timedelta(days=1)}')"
+        )
+    assert await writer.store.forget() == 1
+    with postgres.superuser(database) as connection:
+        left = connection.execute("SELECT count(*) FROM capture").fetchone()
+    assert left == (3,)
+
+
+async def test_many_guards_make_one_partition(
+    opened: Database, postgres: Postgres, database: str
+) -> None:
+    async def make() -> None:
+        async with opened.connection() as connection:
+            await connection.execute("SELECT capture_day(7)")
+
+    await asyncio.gather(*(make() for _ in range(12)))
+    with postgres.superuser(database) as connection:
+        count = connection.execute(
+            "SELECT count(*) FROM pg_inherits WHERE inhparent = 'capture'::regclass"
+        ).fetchone()
+        assert count == (1,)
+        with pytest.raises(psycopg.errors.CheckViolation):
+            connection.execute("SELECT capture_day(-1)")

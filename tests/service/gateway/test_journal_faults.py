@@ -1,0 +1,191 @@
+"""The journal when the database, the disk or the process fails."""
+
+import asyncio
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from gateway_rig.journal_records import close_record, open_record
+from gateway_rig.ledger_rig import ledger_rig
+from gateway_rig.postgres import Postgres
+
+from terrace_gateway.calls.ports import OpenRecord, SpoolFullError
+from terrace_gateway.clock import Clock
+from terrace_gateway.spool.journal import SpoolBrokenError, SpoolJournal
+from terrace_gateway.spool.segments import SpoolLockedError
+
+SPOOLED = 4000
+
+
+async def test_what_is_spooled_while_the_database_is_away_is_drained_without_loss(
+    postgres: Postgres, database: str, tmp_path: Path
+) -> None:
+    async with ledger_rig(postgres.url(database), tmp_path, segment_bytes=256 * 1024) as rig:
+        postgres.stop(signal.SIGQUIT)
+        sent: list[str] = []
+
+        async def caller() -> None:
+            for _ in range(SPOOLED // 40):
+                opened = open_record(incarnation=rig.incarnation)
+                await rig.journal.open(opened)
+                await rig.journal.close(close_record(opened, amount_micro_usd=7))
+                sent.append(opened.attempt_id)
+
+        await asyncio.gather(*(caller() for _ in range(40)))
+        assert rig.journal.reader.behind_bytes > 1_000_000
+        postgres.start()
+        await rig.drain(60)
+        kept = await rig.rows("SELECT attempt_id FROM ledger_entry")
+        assert sorted(row[0] for row in kept) == sorted(sent)
+        assert await rig.rows("SELECT sum(requests), sum(amount_micro_usd) FROM spend_daily") == [
+            (SPOOLED, 7 * SPOOLED)
+        ]
+        # The volume is free again but for the segment that is written.
+        assert len(list((tmp_path / "spool").glob("*.spool"))) == 1
+
+
+async def fill(journal: SpoolJournal) -> list[OpenRecord]:
+    """Open attempts until the volume is full."""
+    records: list[OpenRecord] = []
+    while True:
+        record = open_record()
+        try:
+            await journal.open(record)
+        except SpoolFullError:
+            return records
+        records.append(record)
+
+
+async def test_a_full_disk_refuses_opens_and_no_close(tmp_path: Path) -> None:
+    journal = SpoolJournal(tmp_path, replica="r", clock=Clock(), limit_bytes=4 * 1024 * 1024)
+    journal.start()
+    records = await fill(journal)
+    assert len(records) > 100
+    for record in records:
+        await journal.close(close_record(record))
+    assert journal.open_attempts == 0
+    assert journal.broken is None
+    await journal.stop()
+
+
+async def test_a_file_size_limit_is_a_full_disk_too(tmp_path: Path) -> None:
+    """The kernel refuses, not we: posix_fallocate fails with EFBIG."""
+    journal = SpoolJournal(tmp_path, replica="r", clock=Clock(), segment_bytes=64 * 1024 * 1024)
+    journal.start()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3 * 1024 * 1024, hard))
+    try:
+        records = await fill(journal)
+        for record in records:
+            await journal.close(close_record(record))
+        assert journal.broken is None
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        await journal.stop()
+
+
+async def test_a_volume_that_fails_a_sync_is_never_trusted_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = SpoolJournal(tmp_path, replica="r", clock=Clock())
+    journal.start()
+    first = open_record()
+    await journal.open(first)
+
+    def fail(fd: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", fail)
+    with pytest.raises(SpoolBrokenError, match="restart this replica"):
+        await journal.open(open_record())
+    monkeypatch.undo()
+    with pytest.raises(SpoolBrokenError):
+        await journal.close(close_record(first))
+    assert journal.broken is not None
+    await journal.stop()
+
+
+async def test_a_second_journal_on_the_volume_is_refused(tmp_path: Path) -> None:
+    first = SpoolJournal(tmp_path, replica="r", clock=Clock())
+    first.start()
+    second = SpoolJournal(tmp_path, replica="r", clock=Clock())
+    with pytest.raises(SpoolLockedError):
+        second.start()
+    await first.stop()
+    second.start()
+    await second.stop()
+
+
+WRITER = """
+import asyncio, sys
+from pathlib import Path
+from gateway_rig.journal_records import close_record, open_record
+from terrace_gateway.clock import Clock
+from terrace_gateway.spool.journal import SpoolJournal
+
+async def main():
+    journal = SpoolJournal(Path(sys.argv[1]), replica="r", clock=Clock(), segment_bytes=65536)
+    journal.start()
+    async def caller():
+        while True:
+            record = open_record()
+            await journal.open(record)
+            print("open", record.attempt_id, flush=True)
+            await journal.close(close_record(record))
+            print("closed", record.attempt_id, flush=True)
+    await asyncio.gather(*(caller() for _ in range(20)))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("lines", [1, 200, 1500])
+async def test_what_a_killed_writer_was_told_is_durable_is_there(
+    lines: int, tmp_path: Path
+) -> None:
+    rig = str(Path(__file__).parent / "rig")
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": rig},
+    ) as child:  # fmt: skip
+        assert child.stdout is not None
+        said = [child.stdout.readline().split() for _ in range(lines)]
+        child.kill()
+        said += [line.split() for line in child.stdout.read().splitlines()]
+    told = {word: {line[1] for line in said if line[:1] == [word]} for word in ("open", "closed")}
+    journal = SpoolJournal(tmp_path, replica="r", clock=Clock())
+    journal.start()
+    entries: dict[str, bytes] = {}
+    while (batch := journal.reader.next_batch()) is not None:
+        for frame in batch.frames:
+            if frame.is_entry:
+                assert frame.key not in entries
+                entries[frame.key] = frame.body
+        if not batch.finished:
+            break
+    assert told["open"] <= set(entries)
+    assert all(b'"outcome":"ok"' in entries[name] for name in told["closed"])
+    await journal.stop()
+
+
+async def test_many_appends_share_a_sync(tmp_path: Path) -> None:
+    groups: list[int] = []
+
+    class Observer:
+        def group(self, records: int, size: int, seconds: float) -> None:
+            groups.append(records)
+
+        def refused(self) -> None: ...
+
+        def dropped(self, decisions: int) -> None: ...
+
+    journal = SpoolJournal(tmp_path, replica="r", clock=Clock(), observer=Observer())
+    journal.start()
+    await asyncio.gather(*(journal.open(open_record()) for _ in range(500)))
+    assert sum(groups) == 500
+    assert len(groups) < 100
+    await journal.stop()

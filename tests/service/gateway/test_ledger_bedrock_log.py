@@ -1,0 +1,288 @@
+"""Bedrock's log of invocations, by botocore's own clients, against a fake with its own books."""
+
+import gzip
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gateway_rig.fake_aws import FakeAws
+from gateway_rig.journal_records import close_record, open_record, unknown_close
+from gateway_rig.ledger_rig import LedgerRig, ledger_rig
+from gateway_rig.postgres import Postgres
+
+from terrace_common.governance import load_governance
+from terrace_common.prices import PriceBook
+from terrace_gateway.calls.ports import OpenRecord, Usage
+from terrace_gateway.ledger.anchors import AnchorStore, make_anchor, read_anchor
+from terrace_gateway.ledger.bill_sources import BedrockBill, Candidate, Rate
+from terrace_gateway.ledger.invocation_log import (
+    BucketInvocationLog,
+    CloudWatchInvocationLog,
+    InvocationLog,
+)
+from terrace_gateway.ledger.object_store import (
+    BucketObjects,
+    ObjectStoreError,
+    aws_client,
+    open_objects,
+)
+from terrace_gateway.ledger.reconcile import Reconciler
+from terrace_gateway.ledger.recorded_prices import RecordedPrices
+from terrace_gateway.prices.store import PriceStore
+
+FOLDER = "AWSLogs/123456789012/BedrockModelInvocationLogs/us-east-1/"
+LONGEST = 60.0
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeAws]:
+    fake = FakeAws()
+    for name, value in fake.environment().items():
+        monkeypatch.setenv(name, value)
+    yield fake
+    fake.stop()
+
+
+class Bedrock:
+    """The provider: charges calls and logs them, to a bucket or a group."""
+
+    def __init__(self, aws: FakeAws, kind: str) -> None:
+        self._aws, self._kind = aws, kind
+        self._written = 0
+        aws.objects["logs"] = {}
+        aws.events["bedrock"] = []
+
+    def log(self, opened: OpenRecord | None, tokens: tuple[int, int], **extra: Any) -> None:
+        at = datetime.now(UTC) if opened is None else opened.opened_at
+        self._written += 1
+        line: dict[str, Any] = {
+            "schemaType": "ModelInvocationLog", "schemaVersion": "1.0",
+            "timestamp": at.strftime("%Y-%m-%dT%H:%M:%SZ"), "accountId": "123456789012",
+            "region": "us-east-1", "requestId": f"rq-{self._written}", "operation": "Converse",
+            "modelId": "anthropic.claude", "input": {"inputTokenCount": tokens[0]},
+            "output": {"outputTokenCount": tokens[1]},
+            "requestMetadata": (
+                {} if opened is None else {"terrace-attempt-id": opened.attempt_id}
+            ),
+        }  # fmt: skip
+        text = json.dumps(line | extra)
+        if self._kind == "bucket":
+            name = f"{FOLDER}{at:%Y/%m/%d/%H}/{self._written}.json.gz"
+            body = gzip.compress(f"{text}\nnot a line\n".encode())
+            self._aws.objects["logs"][name] = body
+            self._aws.objects["logs"][f"{FOLDER}{at:%Y/%m/%d/%H}/data/x.json.gz"] = b"large body"
+        else:
+            stamp = int(at.timestamp() * 1000)
+            self._aws.events["bedrock"].append({"timestamp": stamp, "message": text})
+
+    def reader(self) -> InvocationLog:
+        if self._kind == "bucket":
+            objects = BucketObjects(aws_client("s3", region="us-east-1"), "logs")
+            return BucketInvocationLog(objects, folder=FOLDER)
+        return CloudWatchInvocationLog(aws_client("logs", region="us-east-1"), "bedrock")
+
+
+async def price(attempt: Candidate, usage: Usage) -> int | None:
+    """Ten micro-USD a token, one for a cached one."""
+    del attempt
+    return 10 * (usage.input_tokens + usage.output_tokens) + usage.cache_read_tokens
+
+
+def reconciler(
+    rig: LedgerRig, bedrock: Bedrock, rate: Rate = price, provider: str = "bedrock"
+) -> Reconciler:
+    bill = BedrockBill(bedrock.reader(), rate, grace_seconds=60, longest_call_seconds=LONGEST)
+    return Reconciler(rig.database, lambda: {provider: bill}, replica="gateway-0")
+
+
+async def sums(rig: LedgerRig) -> dict[str, int]:
+    return dict(
+        await rig.rows(
+            "SELECT attempt_id, sum(amount_micro_usd)::bigint FROM ledger_entry"
+            " WHERE attempt_id IS NOT NULL GROUP BY 1"
+        )
+    )
+
+
+@pytest.mark.parametrize("kind", ["bucket", "group"])
+async def test_the_log_is_read_line_by_line(
+    kind: str, aws: FakeAws, postgres: Postgres, database: str, tmp_path: Path
+) -> None:
+    bedrock = Bedrock(aws, kind)
+    old = datetime.now(UTC) - timedelta(minutes=30)
+    async with ledger_rig(postgres.url(database), tmp_path) as rig:
+        made = {
+            name: open_record(
+                incarnation=rig.incarnation, provider="bedrock",
+                opened_at=datetime.now(UTC) if name == "young" else old,
+            )
+            for name in ("lost", "by_request_id", "absent", "young", "settled", "failed", "cached")
+        }  # fmt: skip
+        for name, opened in made.items():
+            await rig.journal.open(opened)
+            if name == "settled":
+                close = close_record(opened, usage=Usage(10, 20), amount_micro_usd=300)
+            else:
+                close = unknown_close(opened)
+            await rig.journal.close(close)
+        await rig.drain()
+        await rig.rows(
+            "UPDATE open_attempt SET upstream_request_id = 'rq-lone' WHERE attempt_id = %s"
+            " RETURNING 1", made["by_request_id"].attempt_id,
+        )  # fmt: skip
+        bedrock.log(made["lost"], (5, 7))
+        bedrock.log(made["by_request_id"], (1, 1), requestMetadata={}, requestId="rq-lone")
+        bedrock.log(made["settled"], (10, 20))
+        bedrock.log(made["failed"], (0, 0), errorCode="ThrottlingException")
+        bedrock.log(
+            made["cached"], (2, 3), input={"inputTokenCount": 2, "cacheReadInputTokenCount": 100}
+        )
+        bedrock.log(None, (1000, 1000))  # somebody else's call: it shows that the log goes on
+        found = await reconciler(rig, bedrock).reconcile(recheck_hours=1)
+        assert (found["trued_up"], found["not_billed"]) == (4, 1)
+        assert (found["still_open"], found["drifted"]) == (1, 0)
+        assert await sums(rig) == {
+            made["lost"].attempt_id: 120,
+            made["by_request_id"].attempt_id: 20,
+            made["absent"].attempt_id: 0,
+            made["young"].attempt_id: 900,  # a line may still come
+            made["settled"].attempt_id: 300,
+            made["failed"].attempt_id: 0,
+            made["cached"].attempt_id: 150,
+        }
+        # Bedrock counted more than the answer said: corrected, and reported.
+        bedrock.log(made["settled"], (0, 1))
+        found = await reconciler(rig, bedrock).reconcile(recheck_hours=1)
+        assert (found["drifted"], found["drift_micro_usd"]) == (1, 10)
+        assert (await sums(rig))[made["settled"].attempt_id] == 310
+
+
+@pytest.mark.parametrize("kind", ["bucket", "group"])
+async def test_a_log_that_is_silent_or_away_decides_nothing(
+    kind: str, aws: FakeAws, postgres: Postgres, database: str, tmp_path: Path
+) -> None:
+    bedrock = Bedrock(aws, kind)
+    async with ledger_rig(postgres.url(database), tmp_path) as rig:
+        opened = open_record(
+            incarnation=rig.incarnation, provider="bedrock",
+            opened_at=datetime.now(UTC) - timedelta(hours=3),
+        )  # fmt: skip
+        await rig.journal.open(opened)
+        await rig.journal.close(unknown_close(opened))
+        await rig.drain()
+        found = await reconciler(rig, bedrock).reconcile()
+        assert (found["still_open"], found["not_billed"]) == (1, 0)  # switched off, perhaps
+        aws.events.clear()
+        aws.objects.clear()
+        found = await reconciler(rig, bedrock).reconcile()
+        assert (found["still_open"], found["unreachable"]) == (1, ["bedrock"])
+        assert await sums(rig) == {opened.attempt_id: 900}
+
+
+def test_anchors_in_a_bucket_are_locked_and_never_overwritten(aws: FakeAws) -> None:
+    aws.objects["anchors"] = {}
+    store = AnchorStore(open_objects("s3://anchors"), retention_days=30)
+    at = datetime(2026, 11, 30, tzinfo=UTC)
+    for seq in (1, 2, 3):
+        store.put(make_anchor("w-1", seq, bytes(32), sealed=False, at=at, signer=None))
+    before = dict(aws.objects["anchors"])
+    store.put(make_anchor("w-1", 3, b"\1" * 32, sealed=False, at=at, signer=None))
+    assert aws.objects["anchors"] == before
+    assert {read_anchor(document).seq for document in store.documents()} == {1, 2, 3}
+    assert set(aws.retained.values()) == {"2026-12-30T00:00:00Z"}
+    aws.broken = True
+    with pytest.raises(ObjectStoreError, match="InternalError"):
+        store.put(make_anchor("w-1", 4, bytes(32), sealed=False, at=at, signer=None))
+
+
+@pytest.mark.parametrize("kind", ["bucket", "group"])
+async def test_calls_that_no_ledger_knows_are_reported(
+    kind: str, aws: FakeAws, postgres: Postgres, database: str, tmp_path: Path
+) -> None:
+    bedrock = Bedrock(aws, kind)
+    old = datetime.now(UTC) - timedelta(minutes=30)
+    async with ledger_rig(postgres.url(database), tmp_path) as rig:
+        closed = open_record(incarnation=rig.incarnation, provider="bedrock", opened_at=old)
+        running = open_record(incarnation=rig.incarnation, provider="bedrock", opened_at=old)
+        stranger = open_record(provider="bedrock", opened_at=old)  # of a volume that is lost
+        unshipped = open_record(provider="bedrock", opened_at=datetime.now(UTC))
+        for opened in (closed, running):
+            await rig.journal.open(opened)
+        await rig.journal.close(close_record(closed, amount_micro_usd=30, usage=Usage(1, 2)))
+        await rig.drain()
+        for opened in (closed, running, stranger, unshipped):
+            bedrock.log(opened, (1, 2))
+        bedrock.log(None, (5, 5))  # names no attempt: somebody else's
+        found = await reconciler(rig, bedrock).reconcile(recheck_hours=1)
+        assert found["unknown_calls"] == 1
+        line = found["unknown_to_ledger"][0]
+        assert (line["provider"], line["attempt_id"]) == ("bedrock", stranger.attempt_id)
+        assert (line["input_tokens"], line["output_tokens"]) == (1, 2)
+        assert (await reconciler(rig, bedrock).reconcile())["unknown_calls"] == 0  # not asked
+
+
+SPEC = (files("terrace_common") / "examples" / "governance.local.yaml").read_text()
+MODEL = "bedrock-claude"
+
+
+async def test_a_log_is_priced_at_what_the_attempt_was_reserved_at(
+    aws: FakeAws, postgres: Postgres, database: str, tmp_path: Path
+) -> None:
+    """Prices fell since, in the spec and by a book; and nobody knows the price of one attempt."""
+    bedrock = Bedrock(aws, "bucket")
+    first = load_governance(SPEC, "first")
+    model = first.find_model(MODEL)
+    assert model is not None
+    dear = model.price.input_micro_usd_per_mtok
+    cheap = SPEC.replace(str(dear), str(dear // 3)).replace(first.price_version, "spec-2")
+    old = datetime.now(UTC) - timedelta(minutes=30)
+    async with ledger_rig(postgres.url(database), tmp_path) as rig:
+        for number, text in enumerate((SPEC, cheap), start=1):
+            await rig.rows(
+                "INSERT INTO governance_version (version, text, digest, actor, source, plan)"
+                " VALUES (%s, %s, %s, 'jo', 'api', '{}') RETURNING 1", number, text, str(number),
+            )  # fmt: skip
+        for version, rate in (("book-1", dear * 2), ("book-2", 1)):
+            entry = {
+                "provider": model.provider, "model": model.upstream_model,
+                "effective_from": "2026-01-01T00:00:00Z",
+                "price": {"input_micro_usd_per_mtok": rate, "output_micro_usd_per_mtok": 0},
+            }  # fmt: skip
+            book = PriceBook.model_validate({"version": version, "entries": [entry]})
+            assert await PriceStore(rig.database).apply(book, actor="jo", reason="test")
+        facts = {
+            "spec": (first.price_version, 1), "new": ("spec-2", 2), "book": ("book-1", 1),
+            "no number": (first.price_version, 99), "lost": ("forgotten", 1), "drifts": ("gone", 1),
+        }  # fmt: skip
+        made = {
+            name: open_record(
+                incarnation=rig.incarnation, provider=model.provider, model=MODEL, opened_at=old,
+                deployment=model.upstream_model, price_version=version, policy_version=number,
+            )
+            for name, (version, number) in facts.items()
+        }  # fmt: skip
+        for name, opened in made.items():
+            await rig.journal.open(opened)
+            await rig.journal.close(
+                close_record(opened) if name == "drifts" else unknown_close(opened)
+            )
+            bedrock.log(opened, (1_000_000, 0))
+        await rig.drain()
+        reads = reconciler(rig, bedrock, RecordedPrices(rig.database).cost, model.provider)
+        found = await reads.reconcile(recheck_hours=1)
+        assert await sums(rig) == {
+            made["spec"].attempt_id: dear,
+            made["new"].attempt_id: dear // 3,
+            made["book"].attempt_id: dear * 2,
+            made["no number"].attempt_id: dear,
+            made["lost"].attempt_id: 900,
+            made["drifts"].attempt_id: 300,
+        }
+        assert (found["trued_up"], found["still_open"], found["unpriced"]) == (4, 1, 2)
+        assert {(line["price_version"], line["billed_micro_usd"]) for line in found["drifts"]} == {
+            ("forgotten", None), ("gone", None),
+        }  # fmt: skip

@@ -1,0 +1,162 @@
+"""Price books through the admin API, down to what the next call costs; and re-rating."""
+
+from typing import Any
+
+import httpx
+import pytest
+from gateway_rig.fake_upstream import FakeUpstream
+from gateway_rig.guard import ADMIN_KEY, InProcessGuard
+from gateway_rig.ledger_rig import open_database
+from gateway_rig.postgres import Postgres
+from pydantic import ValidationError
+
+from terrace_common.prices import PriceBook
+from terrace_gateway.prices.store import NoSuchVersionError, PriceStore, VersionTakenError
+
+TWICE = {"input_micro_usd_per_mtok": 300_000, "output_micro_usd_per_mtok": 1_200_000}
+LONG_AGO = "2020-01-01T00:00:00Z"
+
+
+def book(version: str = "b1", **fields: Any) -> dict[str, Any]:
+    entry = {"provider": "simulator-openai", "model": "sim-small", "effective_from": LONG_AGO}
+    return {"version": version, "entries": [{**entry, "price": TWICE, **fields}]}
+
+
+async def refused(guard: InProcessGuard, path: str, body: dict[str, Any]) -> httpx.Response:
+    return await guard.http.post(
+        f"{guard.admin_url}/admin/v1{path}",
+        json=body,
+        headers={"authorization": f"Bearer {ADMIN_KEY}"},
+    )
+
+
+async def until_entries(guard: InProcessGuard, count: int) -> list[dict[str, Any]]:
+    while True:
+        found = [e for e in await guard.entries() if e["kind"] == "attempt"]
+        if len(found) >= count:
+            return found
+
+
+async def test_a_book_in_force_is_what_the_next_call_costs(
+    guard: InProcessGuard, upstream: FakeUpstream
+) -> None:
+    key = await guard.key()
+    await guard.chat(key)
+    body = {"book": book(), "reason": "new list"}
+    assert (await guard.admin("POST", "/prices", json=body))["state"] == "applied"
+    assert (await guard.admin("POST", "/prices", json=body))["state"] == "unchanged"
+    await guard.chat(key)
+    use = {"version": None, "reason": "back"}
+    assert (await guard.admin("POST", "/prices/use", json=use))["in_force"] is None
+    await guard.chat(key)
+    entries = await until_entries(guard, 3)
+    assert [(e["price_version"], e["amount_micro_usd"]) for e in entries] == [
+        ("2026-11-local", 8), ("b1", 16), ("2026-11-local", 8),
+    ]  # fmt: skip
+    assert all(e["reserved_micro_usd"] >= e["amount_micro_usd"] for e in entries)
+    listed = await guard.admin("GET", "/prices")
+    assert listed["in_force"] is None
+    assert [one["version"] for one in listed["books"]] == ["b1"]
+
+
+async def test_past_calls_are_rerated_once_and_budgets_do_not_move(
+    guard: InProcessGuard, upstream: FakeUpstream
+) -> None:
+    made = await guard.new_key(budget_micro_usd=10_000)
+    for _ in range(3):
+        await guard.chat(made["key"])
+    await until_entries(guard, 3)
+    await guard.admin("POST", "/prices", json={"book": book(), "reason": "new list"})
+    asked = {"version": "b1", "since": LONG_AGO, "until": "2100-01-01T00:00:00Z"}
+    told = await guard.admin("POST", "/prices/rerate", json=asked)
+    assert (told["attempts"], told["changed"], told["written"]) == (3, 3, 0)
+    assert told["delta_micro_usd"] == 3 * (15 + 1 - 8)  # 15.3 rounded up, against 7.65 rounded up
+    write = {**asked, "write": True, "reason": "new list"}
+    assert (await guard.admin("POST", "/prices/rerate", json=write))["written"] == 3
+    again = await guard.admin("POST", "/prices/rerate", json=write)
+    assert (again["changed"], again["written"]) == (0, 0)
+    entries = await guard.entries()
+    assert sum(e["amount_micro_usd"] for e in entries if e["kind"] == "rerating") == 24
+    missing = {**asked, "version": "b2"}
+    assert (await refused(guard, "/prices/rerate", missing)).status_code == 404
+    assert (await refused(guard, "/prices/rerate", {**asked, "write": True})).status_code == 400
+
+
+async def test_wrong_books_change_nothing(guard: InProcessGuard, upstream: FakeUpstream) -> None:
+    await guard.admin("POST", "/prices", json={"book": book(), "reason": "r"})
+    other = book(price={**TWICE, "input_micro_usd_per_mtok": 1})
+    for path, body, status in (
+        ("/prices", {"book": other, "reason": "r"}, 409),
+        ("/prices", {"book": book("b2", price={}), "reason": "r"}, 400),
+        ("/prices", {"book": book("b2"), "reason": ""}, 400),
+        ("/prices", {"book": book("b2", effective_from="2020-01-01"), "reason": "r"}, 400),
+        ("/prices", {"book": {"version": "b2", "entries": []}, "reason": "r"}, 400),
+        ("/prices/use", {"version": "nope", "reason": "r"}, 404),
+    ):
+        answer = await refused(guard, path, body)
+        assert answer.status_code == status, answer.text
+    listed = await guard.admin("GET", "/prices")
+    assert [one["version"] for one in listed["books"]] == ["b1"]
+    assert listed["in_force"] == "b1"
+
+
+async def test_explain_says_what_a_call_then_does(
+    guard: InProcessGuard, upstream: FakeUpstream
+) -> None:
+    made = await guard.new_key(models=["sim-large", "bedrock-claude"])
+    asked = {"model": "auto", "input_bytes": 500, "key_id": made["key_id"]}
+    told = await guard.admin("POST", "/models/explain", json=asked)
+    assert told["chosen"] == "sim-large"
+    reasons = {one["model"]: one["reason"] for one in told["models"]}
+    assert {name for name, reason in reasons.items() if reason is None} == {
+        "sim-large", "bedrock-claude",
+    }  # fmt: skip
+    assert set(reasons.values()) == {None, "model_not_allowed"}
+    response = await guard.chat(made["key"], model="auto")
+    assert response.status_code == 200, response.text
+    [entry] = await until_entries(guard, 1)
+    assert entry["model"] == "sim-large"
+    nothing = {**asked, "model": "sim-small"}
+    told = await guard.admin("POST", "/models/explain", json=nothing)
+    assert told["refusal"]["code"] == "model_not_allowed"
+    assert (
+        await refused(guard, "/models/explain", {**asked, "key_id": "key_x"})
+    ).status_code == 404
+    assert (await refused(guard, "/models/explain", {**asked, "hints": "wat"})).status_code == 400
+    thawed = await guard.admin("POST", "/models/sim-small/thaw", json={})
+    assert thawed == {"model": "sim-small", "thawed": False}
+
+
+async def test_books_in_the_database_never_change(postgres: Postgres, database: str) -> None:
+    async with open_database(postgres.url(database)) as connected:
+        store = PriceStore(connected)
+        assert await store.load() is None
+        first, second = (PriceBook.model_validate(book(version)) for version in ("b1", "b2"))
+        assert await store.apply(first, actor="jo", reason="r")
+        assert not await store.apply(first, actor="jo", reason="r")
+        assert await store.apply(second, actor="jo", reason="r")
+        assert await store.load() == second
+        changed = PriceBook.model_validate(book("b1", batch_premium_basis_points=1))
+        with pytest.raises(VersionTakenError):
+            await store.apply(changed, actor="jo", reason="r")
+        assert await store.use("b1", actor="jo", reason="r")
+        assert await store.load() == first
+        with pytest.raises(NoSuchVersionError):
+            await store.use("b3", actor="jo", reason="r")
+        assert await store.use(None, actor="jo", reason="r")
+        assert await store.load() is None
+        async with connected.connection() as connection:
+            cursor = await connection.execute(
+                "SELECT count(*) FROM audit WHERE action = 'prices.use'"
+            )
+            assert await cursor.fetchone() == (4,)
+            for change in ("UPDATE price_book SET actor = 'x'", "DELETE FROM price_book_use"):
+                with pytest.raises(Exception, match="append-only"):
+                    await connection.execute(change.encode())
+
+
+def test_two_prices_from_one_moment_are_no_book() -> None:
+    twice = book()
+    twice["entries"] *= 2
+    with pytest.raises(ValidationError, match="two prices"):
+        PriceBook.model_validate(twice)

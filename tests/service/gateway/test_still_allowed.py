@@ -1,0 +1,236 @@
+"""What changes while a call reserves, waits for a place or connects holds for it: then nothing is
+sent any more, and it costs nothing. What changes while a candidate fails holds for the next."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from gateway_rig.fake_upstream import Behaviour, FakeUpstream
+from gateway_rig.guard import InProcessGuard
+from gateway_rig.postgres import Postgres
+from gateway_rig.proofs import Said, say, spec, until
+
+Make = Callable[..., Awaitable[InProcessGuard]]
+CUTTING = """
+policies: [{name: cutting, on_disconnect: cut}]
+teams: [{name: team-a, policies: [cutting]}]
+"""
+CLOSED = """
+policies: [{name: closed, outage: closed}]
+teams: [{name: team-a, policies: [closed]}]
+"""
+
+
+class Gate:
+    """Stops whoever comes by until ``go`` is set."""
+
+    def __init__(self) -> None:
+        self.reached, self.go = asyncio.Event(), asyncio.Event()
+
+    async def passed(self) -> None:
+        self.reached.set()
+        await self.go.wait()
+
+    def behind(self, call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        """``call``, whose answer has to pass."""
+
+        async def gated(*args: Any, **more: Any) -> Any:
+            answer = await call(*args, **more)
+            await self.passed()
+            return answer
+
+        return gated
+
+
+async def outcomes(guard: InProcessGuard, count: int = 1) -> list[tuple[str, int]]:
+    """Outcome and amount of so many attempts, all that there are."""
+
+    async def found() -> list[dict[str, Any]]:
+        entries = await guard.entries()
+        return entries if len(entries) >= count else []
+
+    entries = await until(found)
+    return [(entry["outcome"], entry["amount_micro_usd"]) for entry in entries]
+
+
+async def in_force(guard: InProcessGuard, change: Callable[[Any], bool]) -> None:
+    await until(lambda: change(guard.runtime.policy.current().snapshot))
+
+
+async def test_a_kill_switch_between_the_record_and_the_call(
+    make_guard: Make, upstream: FakeUpstream
+) -> None:
+    guard, gate = await make_guard(), Gate()
+    key = await guard.key()
+    guard.runtime.journal.open = gate.behind(guard.runtime.journal.open)
+    task = asyncio.create_task(say(guard, key, stream=True))
+    await gate.reached.wait()
+    await guard.admin("POST", "/kill", json={"target": "all", "reason": "incident"})
+    await in_force(guard, lambda snapshot: bool(snapshot.kills))
+    gate.go.set()
+    said = await task
+    assert (said.status, said.code) == (403, "killed")
+    assert not upstream.calls
+    assert await outcomes(guard) == [("not_sent", 0)]
+
+
+async def test_a_key_that_is_revoked_while_its_call_reserves(
+    make_guard: Make, upstream: FakeUpstream
+) -> None:
+    guard, gate = await make_guard(), Gate()
+    made = await guard.new_key()
+    guard.runtime.slices.reserve = gate.behind(guard.runtime.slices.reserve)
+    task = asyncio.create_task(say(guard, made["key"]))
+    await gate.reached.wait()
+    await guard.admin("POST", f"/keys/{made['key_id']}/revoke", json={"reason": "left"})
+    await in_force(guard, lambda snapshot: made["key_id"] not in snapshot.keys)
+    gate.go.set()
+    said = await task
+    assert (said.status, said.code) == (401, "invalid_api_key")
+    assert not upstream.calls
+    assert await outcomes(guard) == [("not_sent", 0)]
+
+
+async def test_a_lease_that_ends_between_the_record_and_the_call(
+    make_guard: Make, upstream: FakeUpstream, postgres: Postgres
+) -> None:
+    guard, gate = await make_guard(governance=spec(upstream, more=CLOSED)), Gate()
+    key = await guard.key()
+    guard.runtime.journal.open = gate.behind(guard.runtime.journal.open)
+    task = asyncio.create_task(say(guard, key))
+    await gate.reached.wait()
+    await asyncio.to_thread(postgres.stop)
+    try:
+        await until(lambda: not guard.runtime.policy.current().fresh)
+        gate.go.set()
+        said = await task
+    finally:
+        await asyncio.to_thread(postgres.start)
+    assert (said.status, said.code) == (503, "authority_unavailable")
+    assert not upstream.calls
+    await until(lambda: guard.runtime.policy.current().fresh)
+    assert await outcomes(guard) == [("not_sent", 0)]
+
+
+async def test_a_client_that_leaves_the_queue_costs_nothing(
+    make_guard: Make, upstream: FakeUpstream
+) -> None:
+    guard = await make_guard(
+        governance=spec(upstream, more=CUTTING), provider_places=1, provider_wait_seconds=20
+    )
+    key = await guard.key()
+    release = asyncio.Event()
+    upstream.behaviour = Behaviour(hold=release, hold_after_chunks=1)
+    calls = [asyncio.create_task(say(guard, key, stream=True, model="sim-large"))]
+    await until(lambda: len(upstream.calls) == 1)
+    calls.append(asyncio.create_task(say(guard, key, stream=True, model="sim-large")))
+    await until(lambda: [one.waiting for _, one in guard.runtime.bulkheads.items()] == [1])
+    calls[1].cancel()
+    await until(lambda: len(guard.runtime.running) == 1)
+    release.set()
+    assert (await calls[0]).status == 200
+    await asyncio.gather(*calls, return_exceptions=True)
+    assert sorted(outcome for outcome, _ in await outcomes(guard, 2)) == ["not_sent", "ok"]
+    assert len(upstream.calls) == 1
+
+
+async def test_a_kill_switch_while_the_call_connects_costs_nothing(
+    make_guard: Make, upstream: FakeUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guard, gate = await make_guard(), Gate()
+    key = await guard.key()
+    pool: Any = guard.runtime.translator._pool
+    real = pool.acquire
+
+    async def connecting() -> Any:
+        if guard.runtime.in_flight:  # else it is a probe
+            await gate.passed()
+        return await real()
+
+    monkeypatch.setattr(pool, "acquire", connecting)
+    task = asyncio.create_task(say(guard, key))
+    await gate.reached.wait()
+    await guard.admin("POST", "/kill", json={"target": "all", "reason": "incident"})
+    said: Said = await task
+    assert (said.status, said.code) == (403, "killed")
+    gate.go.set()
+    assert not upstream.calls
+    assert await outcomes(guard) == [("not_sent", 0)]
+
+
+async def test_the_next_candidate_has_the_limits_and_prices_in_force_now(
+    make_guard: Make, upstream: FakeUpstream
+) -> None:
+    guard, gate = await make_guard(governance=spec(upstream)), Gate()
+    key = await guard.key()
+    upstream.plan_for = lambda call: Behaviour(
+        status=500 if call.model == "sim-small" else 200,
+        headers={"llm_provider-x-request-id": "r"},
+    )
+    guard.runtime.journal.close = gate.behind(guard.runtime.journal.close)
+    task = asyncio.create_task(say(guard, key))
+    await gate.reached.wait()
+    tight = "policies: [{name: tight, max_output_tokens: 7}]\n"
+    text = spec(upstream, more=tight + "teams: [{name: team-a, policies: [tight]}]\n")
+    dear = "input_micro_usd_per_mtok: 3000000, output_micro_usd_per_mtok: 12000000"
+    text = text.replace('price_version: "proof"', 'price_version: "dearer"').replace(
+        "input_micro_usd_per_mtok: 300000, output_micro_usd_per_mtok: 1200000", dear
+    )
+    base = (await guard.admin("GET", "/governance"))["version"]
+    change = {"text": text, "reason": "a test", "base_version": base}
+    applied = await guard.admin("POST", "/governance/apply", json=change)
+    await in_force(guard, lambda snapshot: snapshot.price_version == "dearer")
+    gate.go.set()
+    said = await task
+    assert (said.status, said.headers["x-terrace-clamped"]) == (200, "max_tokens=7")
+    assert upstream.calls[-1].model == "sim-spare"
+    await outcomes(guard, 2)
+    [entry] = [one for one in await guard.entries() if one["model"] == "sim-spare"]
+    assert entry["amount_micro_usd"] == 7 * 3 + 7 * 12
+    assert (entry["price_version"], entry["policy_version"]) == ("dearer", applied["version"])
+
+
+async def test_the_next_candidate_is_held_by_a_cap_that_is_new(
+    make_guard: Make, upstream: FakeUpstream
+) -> None:
+    guard, gate = await make_guard(governance=spec(upstream)), Gate()
+    made = await guard.new_key()
+    upstream.plan_for = lambda _: Behaviour(status=500, headers={"llm_provider-x-request-id": "r"})
+    guard.runtime.journal.close = gate.behind(guard.runtime.journal.close)
+    task = asyncio.create_task(say(guard, made["key"]))
+    await gate.reached.wait()
+    with_cap = (
+        "teams: [{name: team-a, quotas: [{dimension: micro_usd, amount: 1, per: lifetime}]}]\n"
+    )
+    base = (await guard.admin("GET", "/governance"))["version"]
+    text = spec(upstream, more=with_cap)
+    change = {"text": text, "reason": "a test", "base_version": base}
+    await guard.admin("POST", "/governance/apply", json=change)
+    await in_force(guard, lambda snapshot: ("team", "team-a") in snapshot.caps)
+    gate.go.set()
+    said = await task
+    assert (said.status, said.code) == (429, "budget_exhausted")
+    assert [call.model for call in upstream.calls] == ["sim-small"]
+
+
+async def test_counting_tokens_costs_nothing_and_freezes_nothing(
+    make_guard: Make, upstream: FakeUpstream
+) -> None:
+    text = spec(upstream).replace(
+        "output_micro_usd_per_mtok: 15000000",
+        "output_micro_usd_per_mtok: 15000000, micro_usd_per_request: 5000",
+    )
+    guard = await make_guard(governance=text)
+    key = await guard.key(budget_micro_usd=12_000)
+    body = {"model": "bedrock-claude", "max_tokens": 10}
+    body["messages"] = [{"role": "user", "content": "hello"}]
+    for behaviour in (Behaviour(), Behaviour(), Behaviour(die_before_answer=True)):
+        upstream.behaviour = behaviour
+        await say(guard, key, "/v1/messages/count_tokens", **body)
+    upstream.behaviour = Behaviour()
+    found = await outcomes(guard, 3)
+    assert sorted(found) == [("ok", 0), ("ok", 0), ("unknown", 0)]
+    assert {entry["kind"] for entry in await guard.entries()} == {"attempt"}
+    other = await guard.key()
+    assert (await say(guard, other, "/v1/messages", **body)).status == 200

@@ -1,0 +1,124 @@
+"""The translator's client: connections used again only while they are surely open, and its key read
+anew after a restart."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from terrace_gateway.surfaces.upstream_request import UpstreamRequest
+from terrace_gateway.upstream.port import NotSentError, UpstreamLostError
+from terrace_gateway.upstream.translator import Translator
+
+REQUEST = UpstreamRequest("/v1/chat/completions", b"{}", 2, 1)
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+
+
+class Engine:
+    """Counts connections and keeps the heads that came."""
+
+    def __init__(self, folder: Path) -> None:
+        self.socket, self.key_file = folder / "engine.sock", folder / "master-key"
+        self.key_file.write_text("first")
+        self.connections = 0
+        self.heads: list[str] = []
+        self.answer: Callable[[asyncio.StreamWriter], None] = lambda writer: writer.write(OK)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                self.heads.append(head)
+                if "content-length: 2" in head:
+                    await reader.readexactly(2)
+                self.answer(writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Translator]:
+        server = await asyncio.start_unix_server(self.serve, self.socket)
+        translator = Translator(self.socket, self.key_file)
+        await translator.open()
+        try:
+            yield translator
+        finally:
+            await translator.close()
+            server.close()
+            await server.wait_closed()
+
+
+async def body_of(translator: Translator) -> bytes:
+    async with translator.call(REQUEST) as response:
+        return b"".join([data async for data in response.chunks()])
+
+
+async def test_a_quiet_connection_is_used_again_and_the_key_is_the_present_one(
+    tmp_path: Path,
+) -> None:
+    engine = Engine(tmp_path)
+    async with engine.running() as translator:
+        assert await body_of(translator) == b"ok"
+        engine.key_file.write_text("second")
+        assert await body_of(translator) == b"ok"
+        assert engine.connections == 1
+    assert ["Bearer first" in engine.heads[0], "Bearer second" in engine.heads[1]] == [True, True]
+
+
+async def test_a_connection_that_the_engine_closed_is_no_lost_call(tmp_path: Path) -> None:
+    engine = Engine(tmp_path)
+
+    def once(writer: asyncio.StreamWriter) -> None:
+        writer.write(OK)
+        writer.close()
+
+    async with engine.running() as translator:
+        engine.answer = once
+        for _ in range(20):
+            assert await body_of(translator) == b"ok"
+            await asyncio.sleep(0.005)
+        assert (engine.connections, len(engine.heads)) == (20, 20)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 0\r\n\r\n",
+        b"nonsense\r\n\r\n",
+    ],
+)
+async def test_a_broken_answer_is_a_lost_call_and_is_sent_once(
+    tmp_path: Path, answer: bytes
+) -> None:
+    engine = Engine(tmp_path)
+
+    def breaks(writer: asyncio.StreamWriter) -> None:
+        writer.write(answer)
+        writer.close()
+
+    engine.answer = breaks
+    async with engine.running() as translator:
+        with pytest.raises(UpstreamLostError):
+            await body_of(translator)
+    assert len(engine.heads) == 1
+
+
+async def test_without_socket_or_key_nothing_is_sent(tmp_path: Path) -> None:
+    engine = Engine(tmp_path)
+    async with engine.running() as translator:
+        engine.key_file.unlink()
+        with pytest.raises(NotSentError):
+            await body_of(translator)
+        engine.key_file.write_text("back")
+        engine.socket.unlink()
+        with pytest.raises(NotSentError):
+            await body_of(translator)
+        assert await translator.is_ready() is False
+    assert engine.heads == []

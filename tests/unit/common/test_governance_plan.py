@@ -1,0 +1,267 @@
+"""The plan: a diff of two specs and its effect on live keys, running budgets and prices."""
+
+import json
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from terrace_common.governance import (
+    Governance,
+    UnknownSubjectError,
+    Window,
+    compile_governance,
+    load_governance,
+)
+from terrace_common.governance.effects import plan_change
+from terrace_common.governance.plan import BLOCKING, CODES, CapSpend, Facts, LiveKey, plan_text
+
+from .governance_specs import CATALOGUE, WHOLE, policy_lists, with_policies
+
+OLD = load_governance(WHOLE, "old.yaml")
+MONTH = Window("calendar", unit="month", zone="Europe/Berlin")
+SPENT = CapSpend("org", "acme", "micro_usd", MONTH, settled=7_000_000, outstanding=500_000)
+KEYS = (
+    LiveKey("key_bot", "search", key="bot-prod"),
+    LiveKey("key_ads", "ads", models=frozenset({"large", "small"})),
+    LiveKey("key_jo", "search", user="jo"),
+)
+FACTS = Facts(KEYS, (SPENT,))
+
+
+def changed(old: str, new: str) -> tuple[Governance, str]:
+    assert old in WHOLE
+    text = WHOLE.replace(old, new)
+    return load_governance(text, "new.yaml"), text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "findings"),
+    [
+        ("- {name: ads, org: acme}\n", "- {name: adz, org: acme}\n", {"key-orphaned": ["key_ads"]}),
+        (
+            "  - {name: bot-prod, app: bot, models: [small, claude], policies: [small-only]}",
+            "  - {name: other, app: bot}",
+            {"key-orphaned": ["key_bot"], "policy-unused": ["small-only"]},
+        ),
+        ("models: [tiny]", "models: [large]", {
+            "key-loses-all-models": ["key_bot", "small"], "key-without-models": ["bot-prod"],
+        }),
+        ("{name: ads, org: acme}", "{name: ads, org: acme, policies: [small-only]}", {
+            "key-loses-models": ["key_ads", "large"],
+        }),
+        ("{name: ads, org: acme}", "{name: ads, org: acme, policies: [in-europe]}", {
+            "key-loses-all-models": ["key_ads", "large, small"],
+        }),
+        ("usd: 12.50", "usd: 7.49", {"cap-below-spend": ["$7.490000", "$7.000000", "$0.500000"]}),
+        ("usd: 12.50", "usd: 7.50", {}),
+        ("usd: 12.50", "usd: 7.49, mode: audit", {"cap-below-spend": ["acme"]}),
+        ("per: month, usd", "per: week, usd", {"cap-restarts": ["org 'acme'", "Europe/Berlin"]}),
+        (", quotas: [{dimension: concurrency, amount: 3}]", "", {
+            "cap-removed": ["app 'bot'", "concurrency"],
+        }),
+        ("input_micro_usd_per_mtok: 1,", "input_micro_usd_per_mtok: 3,", {
+            "price-version-unchanged": ["claude, large, small"],
+        }),
+        ('price_version: "1"', 'price_version: "2"', {}),
+        ("http://east/v1", "http://elsewhere/v1", {"provider-moves": ["http://elsewhere/v1"]}),
+        ("region: eu-west-1", "region: eu-west-2", {"provider-moves": ["eu-west-2"]}),
+        ("team: search", "team: ads", {"key-moves-team": ["key_bot", "'search' to 'ads'"]}),
+        (", policies: [trial]", "", {"policy-unused": ["trial"]}),
+    ],
+)  # fmt: skip
+def test_effects(old: str, new: str, findings: dict[str, list[str]]) -> None:
+    spec, text = changed(old, new)
+    plan = plan_change(OLD, spec, FACTS, new_text=text)
+    told = plan_change(OLD, OLD, FACTS).findings  # what the old spec has of its own
+    found = {f.code: f.message for f in plan.findings if f.message not in {t.message for t in told}}
+    assert found.keys() == findings.keys()
+    for code, words in findings.items():
+        assert all(word in found[code] for word in words), (code, found[code])
+    assert plan.changes
+    blocking = set(findings) & BLOCKING
+    assert set(plan.blocking) == (set() if "audit" in new else blocking)
+    assert {finding.code for finding in plan.refused([])} == set(plan.blocking)
+    assert plan.refused(plan.blocking) == ()
+    assert set(findings) <= set(CODES)
+
+
+def test_a_model_that_is_renamed_and_keeps_its_name_as_an_alias_is_lost_by_nobody() -> None:
+    renamed = WHOLE.replace("name: small, provider", "name: mini, provider")
+    kept = load_governance(renamed.replace("[tiny],", "[tiny, small],"), "new.yaml")
+    assert plan_change(OLD, kept, FACTS).blocking == ()
+    gone = load_governance(renamed.replace("[small, claude]", "[mini, claude]"), "new.yaml")
+    assert plan_change(OLD, gone, FACTS).blocking == ("key-loses-models",)
+
+
+def test_findings_name_the_line_of_the_new_file() -> None:
+    spec, text = changed("usd: 12.50", "usd: 1")
+    [finding] = [f for f in plan_change(OLD, spec, FACTS, new_text=text).findings if f.blocking]
+    assert finding.line is not None
+    assert "usd: 1," in text.splitlines()[finding.line - 1]
+    assert all(f.line is None for f in plan_change(OLD, spec, FACTS).findings)
+
+
+def test_a_cap_that_was_passed_before_blocks_no_other_change() -> None:
+    over = Facts((), (CapSpend("org", "acme", "micro_usd", MONTH, 20_000_000, 0),))
+    spec, _ = changed('price_version: "1"', 'price_version: "2"')
+    assert plan_change(OLD, spec, over).blocking == ()
+    raised, _ = changed("usd: 12.50", "usd: 15")
+    assert plan_change(OLD, raised, over).blocking == ()
+    lowered, _ = changed("usd: 12.50", "usd: 12")
+    assert plan_change(OLD, lowered, over).blocking == ("cap-below-spend",)
+
+
+def test_a_key_that_is_refused_already_blocks_nothing() -> None:
+    orphan = Facts((LiveKey("key_x", "nobody"),))
+    assert plan_change(OLD, OLD, orphan).blocking == ()
+    assert plan_change(None, OLD, orphan).blocking == ("key-orphaned",)
+    assert plan_change(load_governance(CATALOGUE, "c"), OLD, orphan).blocking == ("key-orphaned",)
+
+
+def test_many_keys_are_counted_and_a_few_named() -> None:
+    many = Facts(tuple(LiveKey(f"key_{n:03}", "gone") for n in range(200)))
+    [finding] = [f for f in plan_change(None, OLD, many).findings if f.blocking]
+    assert "200 live keys" in finding.message
+    assert "and 195 more" in finding.message
+    assert len(finding.message) < 250
+
+
+def test_the_diff_says_what_was_added_changed_and_removed() -> None:
+    spec, _ = changed("models: [tiny]", "max_output_tokens: 7")
+    text = plan_change(OLD, spec, Facts()).text()
+    assert "~ policy small-only\n    max_output_tokens: unset -> 7\n    models: - tiny\n" in text
+    assert text.endswith("\n")
+    assert "0 added, 1 changed, 0 removed." in text
+    first = plan_change(None, OLD, Facts())
+    assert {change.action for change in first.changes} == {"added"}
+    last = plan_change(OLD, load_governance(CATALOGUE, "c"), Facts())
+    assert {change.action for change in last.changes} == {"removed"}
+    defaults, _ = changed(
+        'price_version: "1"', 'price_version: "2"\ndefaults: {max_output_tokens: 9}'
+    )
+    assert [(c.kind, c.name) for c in plan_change(OLD, defaults, Facts()).changes] == [
+        ("setting", "defaults"),
+        ("setting", "price_version"),
+    ]
+
+
+def test_no_change_is_no_change() -> None:
+    plan = plan_change(OLD, OLD, FACTS)
+    assert plan.changes == ()
+    assert plan.blocking == ()
+    assert plan.text().startswith("Nothing changes.\n")
+
+
+def test_a_plan_of_a_newer_gateway_is_shown_as_well() -> None:
+    finding = {"code": "of-tomorrow", "message": "hm", "blocking": True}
+    document = {"changes": [], "findings": [finding], "blocking": ["of-tomorrow"]}
+    assert "blocks: hm [of-tomorrow]" in plan_text(document)
+
+
+# --- any change at all ----------------------------------------------------------------------------
+
+OWNERS: list[dict[str, Any]] = [
+    {"team": "search"},
+    {"team": "ads"},
+    {"team": "search", "user": "jo"},
+    {"team": "search", "app": "bot"},
+    {"team": "search", "key": "bot-prod"},
+    {"team": "gone"},
+]
+
+
+@st.composite
+def specs(draw: Any) -> Governance:
+    """The organisation of WHOLE with policies hung anywhere, and some subjects and caps gone."""
+    policies = draw(policy_lists(most=3))
+    names = [policy.name for policy in policies]
+    spec = with_policies(OLD, policies)
+    some = st.lists(st.sampled_from(names), unique=True).map(tuple)
+    update: dict[str, Any] = {}
+    for section in ("orgs", "teams", "users", "apps", "keys"):
+        update[section] = tuple(
+            subject.model_copy(update={"policies": draw(some)})
+            for subject in getattr(spec, section)
+        )
+    if draw(st.booleans()):
+        update["keys"] = ()
+    if draw(st.booleans()):
+        amount = draw(st.integers(0, 20_000_000))
+        [org] = update["orgs"]
+        quota = org.quotas[0].model_copy(update={"usd": None, "amount": amount})
+        update["orgs"] = (org.model_copy(update={"quotas": (quota,)}),)
+    return spec.model_copy(update=update)
+
+
+FACTS_OF_ANY = st.builds(
+    Facts,
+    st.lists(
+        st.tuples(st.sampled_from(OWNERS), st.sampled_from([None, frozenset({"small", "large"})])),
+        max_size=6,
+    ).map(
+        lambda made: tuple(
+            LiveKey(f"key_{n}", **owner, models=models) for n, (owner, models) in enumerate(made)
+        )
+    ),
+    st.builds(
+        lambda settled, outstanding: (
+            CapSpend("org", "acme", "micro_usd", MONTH, settled, outstanding),
+        ),
+        st.integers(0, 20_000_000),
+        st.integers(0, 1_000_000),
+    ),
+)
+
+
+def callable_models(spec: Governance, key: LiveKey) -> frozenset[str] | None:
+    """The slow way: what a key can call; ``None``: it is orphaned."""
+    try:
+        standing = compile_governance(spec).standing(
+            team=key.team, user=key.user, app=key.app, key=key.key, models=key.models
+        )
+    except UnknownSubjectError:
+        return None
+    regions = {"small": "", "large": "", "claude": "eu-west-1"}
+    return frozenset(
+        model.name
+        for model in spec.models
+        if standing.policy.allows_model(model.name, model.provider)
+        and standing.policy.allows_region(regions[model.name])
+    )
+
+
+@given(specs(), specs(), FACTS_OF_ANY)
+def test_what_blocks_nothing_takes_nothing_away(
+    old: Governance, new: Governance, facts: Facts
+) -> None:
+    plan = plan_change(old, new, facts)
+    lost: set[str] = set()
+    for key in facts.keys:
+        before, after = callable_models(old, key), callable_models(new, key)
+        if before is None:
+            continue
+        if after is None:
+            lost.add("key-orphaned")
+        elif before - after:
+            lost.add("key-loses-models" if after else "key-loses-all-models")
+    [spent] = facts.spend
+    cap, was = new.orgs[0].quotas[0].whole_amount(), old.orgs[0].quotas[0].whole_amount()
+    if cap < was and spent.settled + spent.outstanding > cap:
+        lost.add("cap-below-spend")
+    assert set(plan.blocking) == lost
+
+
+@given(specs(), specs(), FACTS_OF_ANY, st.integers())
+def test_the_same_input_gives_the_same_plan(
+    old: Governance, new: Governance, facts: Facts, seed: int
+) -> None:
+    keys = list(facts.keys)
+    random.Random(seed).shuffle(keys)
+    plan = plan_change(old, new, facts)
+    again = plan_change(old, new, Facts(tuple(keys), facts.spend))
+    assert plan == again
+    assert plan.text() == again.text() == plan_text(json.loads(json.dumps(plan.to_json())))
+    assert plan_change(new, new, facts).changes == ()

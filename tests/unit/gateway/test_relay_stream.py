@@ -1,0 +1,127 @@
+"""Usage out of a relayed stream, and its bytes as they came."""
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from terrace_gateway.calls.ports import Usage
+from terrace_gateway.surfaces.surface import BrokenAnswerError
+from terrace_gateway.upstream.relay_stream import RelayChatStream, relay_usage
+
+USAGE = {"prompt_tokens": 10, "completion_tokens": 4, "total_tokens": 14}
+
+
+def event(value: Any, *, end: str = "\n", ascii_only: bool = True) -> bytes:
+    return f"data: {json.dumps(value, ensure_ascii=ascii_only)}{end}{end}".encode()
+
+
+def delta(text: str, *, finish: str | None = None, **more: Any) -> dict[str, Any]:
+    choice = {"index": 0, "delta": {"content": text}, "finish_reason": finish}
+    return {"id": "x", "object": "chat.completion.chunk", "choices": [choice], **more}
+
+
+def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
+    places = sorted({cut % (len(data) + 1) for cut in cuts})
+    edges = [0, *places, len(data)]
+    return [data[a:b] for a, b in itertools.pairwise(edges)]
+
+
+texts = st.lists(
+    st.one_of(st.text(max_size=20), st.sampled_from(['"usage":{', "[DONE]", "data: x\n\n", "é"])),
+    max_size=8,
+)
+
+
+@given(
+    texts=texts,
+    cuts=st.lists(st.integers(0, 5000), max_size=30),
+    end=st.sampled_from(["\n", "\r\n"]),
+    asked=st.booleans(),
+    ascii_only=st.booleans(),
+    nulls=st.booleans(),
+)
+def test_every_byte_but_the_hidden_usage(
+    *, texts: list[str], cuts: list[int], end: str, asked: bool, ascii_only: bool, nulls: bool
+) -> None:
+    more = {"usage": None} if nulls else {}
+    body = b": a comment" + 2 * end.encode()
+    body += b"".join(event(delta(t, **more), end=end, ascii_only=ascii_only) for t in texts)
+    body += event(delta("", finish="stop", **more), end=end)
+    usage = event({"choices": [], "usage": USAGE}, end=end)
+    done = f"data: [DONE]{end}{end}".encode()
+    stream = RelayChatStream(include_usage=asked)
+    passed = b"".join(stream.feed(piece) for piece in pieces(body + usage + done, cuts))
+    assert stream.done
+    assert stream.usage == Usage(10, 4)
+    assert stream.ending() == done
+    assert passed == body + (usage if asked else b"")
+
+
+def test_uninteresting_read_is_passed_as_the_same_object() -> None:
+    stream = RelayChatStream(include_usage=False)
+    data = event(delta("hello", usage=None)) * 3
+    assert stream.feed(data) is data
+
+
+def test_count_so_far_is_not_the_bill() -> None:
+    stream = RelayChatStream(include_usage=True)
+    so_far = {**USAGE, "completion_tokens": 1}
+    stream.feed(event(delta("a", usage=so_far)))
+    assert stream.usage is None
+    stream.feed(event(delta("", finish="stop", usage=USAGE)))
+    assert stream.usage == Usage(10, 4)
+
+
+def test_escaped_spelling_of_a_field_is_read_as_well() -> None:
+    stream = RelayChatStream(include_usage=False)
+    stream.feed(event(delta("", finish="stop")))
+    odd = event({"choices": [], "usage": USAGE}).replace(b'"usage"', b'"\\u0075sage"')
+    assert stream.feed(odd) == b""
+    assert stream.usage == Usage(10, 4)
+
+
+def test_error_event_ends_it() -> None:
+    stream = RelayChatStream(include_usage=False)
+    first = event(delta("a"))
+    assert stream.feed(first + event({"error": {"message": "secret inner text"}})) == first
+    assert stream.failed
+    assert stream.feed(event(delta("b"))) == b""
+
+
+@pytest.mark.parametrize("data", [b"data: nonsense\n\n", b"data: {]}\n\ndata: [DONE]\n\n"])
+def test_what_is_no_stream_of_events(data: bytes) -> None:
+    stream = RelayChatStream(include_usage=False)
+    if b"{]" in data:  # not looked at: the bytes are the provider's
+        assert stream.feed(data) == b"data: {]}\n\n"
+        return
+    with pytest.raises(BrokenAnswerError):
+        stream.feed(data)
+
+
+def test_endless_event_is_refused() -> None:
+    stream = RelayChatStream(include_usage=False)
+    for _ in range(8):
+        assert stream.feed(b"data: {" + b"x" * 1024 * 1000) == b""
+    with pytest.raises(BrokenAnswerError):
+        stream.feed(b"x" * 1024 * 1024)
+
+
+def test_stream_without_an_end_mark_keeps_its_last_bytes() -> None:
+    stream = RelayChatStream(include_usage=False)
+    last = event(delta("", finish="stop", usage=USAGE))
+    assert stream.feed(last[:-1]) == b""
+    assert not stream.done
+    assert stream.ending() == last[:-1]
+
+
+def test_plain_answers() -> None:
+    answer = {"choices": [{"index": 0}], "usage": USAGE}
+    assert relay_usage(json.dumps(answer).encode()) == Usage(10, 4)
+    assert relay_usage(b'{"choices": [1]}') is None
+    for broken in (b"", b"[]", b"{}", b"nonsense"):
+        with pytest.raises(BrokenAnswerError):
+            relay_usage(broken)
