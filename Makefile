@@ -2,7 +2,9 @@
 PYTEST_ARGS ?=
 # Test processes side by side, where tests share nothing; whole files stay together for their fixtures.
 WORKERS ?= $(shell nproc)
-SIDE_BY_SIDE = -n $(WORKERS) --dist loadfile
+# The order and the dice of a run are fixed, so that what fails is the change; `make unit ORDER=` shuffles.
+ORDER ?= --randomly-seed=0 --randomly-dont-reorganize --hypothesis-seed=0
+SIDE_BY_SIDE = $(ORDER) -n $(WORKERS) --dist loadfile
 
 .PHONY: help up down test lint unit engine test-long service contract-newest test-cluster lock env-infra env-services env-translator
 
@@ -34,7 +36,7 @@ engine: env-infra ## the real Pulumi engine against a simulated AWS and Kubernet
 
 test-long: env-infra ## what takes too long for every run: each create of each stack fails once
 	.venv/bin/python -m terrace_local.toolchain ensure 1 pulumi pulumi-language-python
-	.venv/bin/python -m pytest $(PYTEST_ARGS) -m long tests/engine
+	.venv/bin/python -m pytest $(ORDER) $(PYTEST_ARGS) -m long tests/engine
 
 service: env-services env-translator ## real Postgres, the real LiteLLM, fakes that keep their own books
 	sh tests/service/install-postgres.sh
@@ -44,7 +46,7 @@ contract-newest: env-services env-translator ## what we rely on from LiteLLM, ag
 	@folder=$$(mktemp -d); sh tests/service/translator/newest.sh "$$folder" $(PYTEST_ARGS); code=$$?; rm -rf "$$folder"; exit $$code
 
 test-cluster: env-infra ## up, smoke, faults and down on this machine (root on Linux)
-	.venv/bin/python -m pytest $(PYTEST_ARGS) tests/cluster
+	.venv/bin/python -m pytest $(ORDER) $(PYTEST_ARGS) tests/cluster
 
 lock: ## make requirements/*.lock anew from the packages' pyproject.toml
 	sh requirements/lock.sh

@@ -4,6 +4,11 @@ import time
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example took says something of the machine, nothing of the code.
+settings.register_profile("terrace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("terrace")
 
 TESTS = Path(__file__).parent
 TIERS = ("unit", "graph", "engine", "service", "cluster")

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,7 @@ from terrace_gateway.settings import Settings
 ADMIN_KEY = "tadm-canary-admin-key-0123456789"
 PEPPER = "ca" * 32
 START_SECONDS = 120  # a process on a machine that does much else
+AWAY_SECONDS = 15  # how long a reader asks again while the database is said to be away
 EXAMPLE = "terrace_common/examples/governance.local.yaml"
 CHAT = "/v1/chat/completions"
 HELLO: dict[str, Any] = {
@@ -53,6 +55,10 @@ def plain_http(**kwargs: Any) -> httpx.AsyncClient:
     return httpx.AsyncClient(verify=False, **kwargs)
 
 
+def _is_away(response: httpx.Response) -> bool:
+    return response.status_code == 503 and "authority_unavailable" in response.text
+
+
 @dataclass
 class Api:
     """Calls to one guard."""
@@ -68,6 +74,13 @@ class Api:
         response = await self.http.request(
             method, f"{self.admin_url}/admin/v1{path}", headers=headers, **kwargs
         )
+        began = time.monotonic()
+        # A connection that the database's restart broke is met once: who only reads asks again.
+        while method == "GET" and _is_away(response) and time.monotonic() - began < AWAY_SECONDS:
+            await asyncio.sleep(0.2)
+            response = await self.http.request(
+                method, f"{self.admin_url}/admin/v1{path}", headers=headers, **kwargs
+            )
         assert response.status_code < 300, response.text
         return response.json()
 
