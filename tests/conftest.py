@@ -1,5 +1,6 @@
 """Marks tests with their tier (first folder below tests/); prints the tier's minutes at the end."""
 
+import signal
 import time
 from pathlib import Path
 
@@ -16,6 +17,9 @@ TIERS = ("unit", "graph", "engine", "service", "cluster")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_began] = time.monotonic()
+    # A shell's background job ignores Ctrl-C, and so would every process that a test starts.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 _began = pytest.StashKey[float]()
