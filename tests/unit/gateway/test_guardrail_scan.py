@@ -85,7 +85,7 @@ def test_the_library_finds_the_same_however_the_text_is_cut(
     assert in_parts(LIBRARY, cut(text, places)) == whole(LIBRARY, text)
 
 
-@pytest.mark.parametrize("name", [*SECRETS, *(set(PERSONAL) - {"ip-address", "mac-address"})])
+@pytest.mark.parametrize("name", [*SECRETS, *sorted(set(PERSONAL) - {"ip-address", "mac-address"})])
 def test_one_character_at_a_time_no_piece_of_a_secret_is_shown(name: str) -> None:
     text, gone = (SECRETS | PERSONAL)[name]
     part_filter = RuleFilter(LIBRARY, hold=True)
