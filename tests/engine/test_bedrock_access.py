@@ -1,6 +1,7 @@
 """Rights on Bedrock in the real engine: what the account offers decides, at preview already."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from harness import Cloud, Engine, Stack
@@ -34,7 +35,7 @@ pulumi.export("arn", profile.arn)
 """
 
 
-def spec(*upstream: str, region: str = "us-east-1") -> str:
+def spec(*upstream: str, region: str = "us-east-1", guardrails: Sequence[str] = ()) -> str:
     model = {
         "provider": "bedrock",
         "context_tokens": 1000,
@@ -56,6 +57,17 @@ def spec(*upstream: str, region: str = "us-east-1") -> str:
                     **({"base_model": CLAUDE} if ":application-inference-profile/" in name else {}),
                 }
                 for n, name in enumerate(upstream)
+            ],
+            "guardrails": [
+                {
+                    "name": f"guardrail-{n}",
+                    "kind": "bedrock",
+                    "provider": "bedrock",
+                    "guardrail_id": identifier,
+                    "guardrail_version": "1",
+                    "price": {"content": 1, "topic": 1, "sensitive_information": 1},
+                }
+                for n, identifier in enumerate(guardrails)
             ],
         }
     )
@@ -119,6 +131,36 @@ def test_rights_are_those_of_the_account_and_stay_as_they_are(engine: Engine, cl
     stack.destroy().must_work()
     own.destroy().must_work()
     assert cloud.items("aws:iam/rolePolicy") == cloud.items("aws:bedrock") == []
+
+
+def test_guardrails_are_allowed_as_long_as_the_spec_names_them(
+    engine: Engine, cloud: Cloud
+) -> None:
+    stack = access(engine, cloud, spec(NOVA, guardrails=["abc123", "def456"]))
+    stack.up().must_work()
+    stack.must_be_steady()
+    assert guardrails_of(cloud) == [
+        f"arn:aws:bedrock:us-east-1:123456789012:guardrail/{name}" for name in ("abc123", "def456")
+    ]
+    stack.change(trial__governance=spec(NOVA))
+    stack.up().must_work()
+    assert guardrails_of(cloud) == []
+    stack.destroy().must_work()
+
+
+def guardrails_of(cloud: Cloud) -> list[str]:
+    """What the only role of a service account may apply."""
+    [policy] = [
+        item.inputs["policy"]
+        for item in cloud.items("aws:iam/rolePolicy:RolePolicy")
+        if "Invoke" in item.inputs["policy"]
+    ]
+    return [
+        arn
+        for statement in json.loads(policy)["Statement"]
+        if "bedrock:ApplyGuardrail" in statement["Action"]
+        for arn in statement["Resource"]
+    ]
 
 
 def test_a_model_that_the_region_does_not_offer_stops_the_preview(

@@ -198,6 +198,16 @@ def test_config_maps_are_immutable_and_carry_the_spec(render: Any) -> None:
     assert governance.inputs["data"]["governance.yaml"] == _spec("one", 1)
 
 
+@pytest.mark.parametrize("arn", [None, "arn:aws:kms:eu-west-1:123456789012:key/k-1"])
+def test_captures_have_one_key_a_file_or_one_of_kms(render: Any, arn: str | None) -> None:
+    settings = {} if arn is None else {"capture_kms_key_arn": arn}
+    graph = render(_gateway(guard_settings=settings))
+    [guard] = graph.one("StatefulSet").pod["containers"]
+    environment = {entry["name"]: entry.get("value") for entry in guard["env"]}
+    assert environment.get("TERRACE_CAPTURE_KMS_KEY_ARN") == arn
+    assert ("TERRACE_CAPTURE_KEY_FILE" in environment) == (arn is None)
+
+
 def test_pods_use_the_config_maps_of_their_own_content(render: Any) -> None:
     graph = render(_gateway())
     used = {

@@ -34,6 +34,7 @@ ISSUER = """
 authentication:
   issuers: [{name: corp, kind: oidc, audiences: [t], issuer: "%s"%s}]
 """
+AWS_KEYS = {"AWS_ACCESS_KEY_ID": "aws-id", "AWS_SECRET_ACCESS_KEY": "aws-secret"}
 KEYS = {"MODEL_KEY": "model-key", "OPS_TOKEN": "ops-token", "GUARD_TOKEN": "guard-token"}
 ALWAYS = {("kube-system", 53), ("db", 5432), ("elsewhere", 8000)}
 
@@ -123,7 +124,8 @@ def test_a_spec_without_them_opens_nothing_more(render: Any) -> None:
 def test_a_bedrock_guardrail_is_reached_where_its_provider_is(
     render: Any, endpoint: str, way: tuple[str, int]
 ) -> None:
-    assert ways(render(gateway(MODELS % endpoint + BEDROCK))) == ALWAYS | {way}
+    governance = MODELS % endpoint + BEDROCK
+    assert ways(render(gateway(governance, provider_credentials=AWS_KEYS))) == ALWAYS | {way}
 
 
 @pytest.mark.parametrize(
@@ -153,6 +155,27 @@ def test_a_token_that_is_a_providers_key_as_well_stays_with_the_translator(rende
     assert "MODEL_KEY" in {entry["name"] for entry in translator["env"]}
 
 
+def test_a_bedrock_guardrail_is_signed_with_the_keys_of_its_provider(render: Any) -> None:
+    """Both containers have them: the guard as files, the translator in its environment."""
+    given = {**KEYS, **AWS_KEYS}
+    pod = render(gateway(PLAIN + BEDROCK, provider_credentials=given)).one("StatefulSet").pod
+    assert files_of_the_guard(pod) == AWS_KEYS
+    [guard], [translator] = pod["containers"], pod["initContainers"]
+    assert not AWS_KEYS.keys() & {entry["name"] for entry in guard["env"]}
+    assert {entry["name"] for entry in translator["env"]} >= AWS_KEYS.keys()
+
+
+@pytest.mark.parametrize(
+    "governance",
+    [PLAIN, MODELS % ", credentials: ambient" + BEDROCK],
+    ids=["no guardrail", "pod identity"],
+)
+def test_else_the_guard_has_no_key_of_aws(render: Any, governance: str) -> None:
+    given = {**KEYS, **AWS_KEYS}
+    pod = render(gateway(governance, provider_credentials=given)).one("StatefulSet").pod
+    assert files_of_the_guard(pod) == {}
+
+
 @pytest.mark.parametrize(
     ("governance", "expected"),
     [
@@ -161,6 +184,10 @@ def test_a_token_that_is_a_providers_key_as_well_stays_with_the_translator(rende
         (
             PLAIN.replace("api_key_env", "relay: true, api_key_env"),
             "add MODEL_KEY (relayed provider p)",
+        ),
+        (
+            PLAIN + BEDROCK,
+            "add AWS_ACCESS_KEY_ID (guardrail b), AWS_SECRET_ACCESS_KEY (guardrail b)",
         ),
     ],
 )

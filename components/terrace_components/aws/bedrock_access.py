@@ -1,13 +1,14 @@
-"""The right to call exactly the Bedrock models of a governance spec, for one service account."""
+"""The right to call exactly the Bedrock models and guardrails of a spec, for a service account."""
 
-from collections.abc import Mapping
-from typing import Any, NotRequired, TypedDict
+from collections.abc import Callable, Mapping
+from typing import Any, NotRequired, TypedDict, TypeVar
 
 import pulumi
 import pulumi_aws as aws
 from pydantic import Field
 
 from terrace_common.governance import (
+    BedrockGuardrail,
     BedrockProvider,
     Governance,
     GovernanceError,
@@ -15,20 +16,32 @@ from terrace_common.governance import (
 )
 from terrace_components.arguments import Arguments, LateArgumentError, Name, Text
 from terrace_components.aws.arguments import Tags
-from terrace_components.aws.arns import policy_document
-from terrace_components.aws.bedrock_catalogue import Offer, Route, route_of, through_profile
+from terrace_components.aws.arns import Place, policy_document
+from terrace_components.aws.bedrock_catalogue import (
+    Offer,
+    Route,
+    guardrail_arn,
+    route_of,
+    through_profile,
+)
 from terrace_components.aws.pod_identity import AwsPodIdentity
 
-# Converse and its stream need these two as well; nothing else of Bedrock does the gateway call.
+# Converse and its stream need these two as well; nothing else of Bedrock does the gateway call
+# but guardrails.
 INVOKE = ["bedrock:InvokeModel", "bedrock:InvokeModelWithResponseStream"]
+APPLY = ["bedrock:ApplyGuardrail"]
+
+Wanted = tuple[str, str, str]
+"""Name in the spec, Bedrock's own name for it, and region."""
+_Found = TypeVar("_Found")
 
 
 class BedrockAccessArgs(TypedDict):
     """Arguments of ``BedrockAccess``."""
 
     governance: str
-    """The governance spec, YAML. Rights are for the models of its Bedrock providers with
-    ``credentials: ambient``, in the regions that these providers name."""
+    """The governance spec, YAML. Rights are for the models and the guardrails of its Bedrock
+    providers with ``credentials: ambient``, in the regions that these providers name."""
     cluster_name: pulumi.Input[str]
     """Name of the EKS cluster; it must have the add-on ``eks-pod-identity-agent``."""
     namespace: str
@@ -46,33 +59,46 @@ class _BedrockAccess(Arguments):
     service_account: Name
     tags: Tags = Field(default_factory=dict)
 
-    def models(self) -> list[tuple[str, str, str]]:
-        """Name, upstream model and region of each model that needs rights."""
+    def wanted(self) -> tuple[list[Wanted], list[Wanted]]:
+        """The models, and the guardrails, that need rights."""
         try:
             governance: Governance = load_governance(self.governance, "governance")
         except GovernanceError as error:
             raise pulumi.InputPropertyError("governance", str(error)) from None
-        wanted: list[tuple[str, str, str]] = []
-        for model in governance.models:
-            provider = governance.provider_of(model)
-            if isinstance(provider, BedrockProvider) and provider.credentials == "ambient":
-                wanted.append((model.name, model.upstream_model, provider.region))
-        if not wanted:
+        regions = {
+            provider.name: provider.region
+            for provider in governance.providers
+            if isinstance(provider, BedrockProvider) and provider.credentials == "ambient"
+        }
+        models = [
+            (model.name, model.upstream_model, regions[model.provider])
+            for model in governance.models
+            if model.provider in regions
+        ]
+        guardrails = [
+            (item.name, item.guardrail_id, regions[item.provider])
+            for item in governance.guardrails
+            if isinstance(item, BedrockGuardrail) and item.provider in regions
+        ]
+        if not models and not guardrails:
             raise pulumi.InputPropertyError(
                 "governance",
-                "has no model on a Bedrock provider with credentials: ambient, so that there is"
-                " nothing to allow; set it on the provider, or leave BedrockAccess out",
+                "has no model on a Bedrock provider with credentials: ambient, and no guardrail, so"
+                " that there is nothing to allow; set it on the provider, or leave BedrockAccess"
+                " out",
             )
-        return wanted
+        return models, guardrails
 
 
 class BedrockAccess(pulumi.ComponentResource):
-    """A role of one service account that may invoke the models of the spec, and no others.
+    """A role of one service account that may invoke the models and apply the guardrails of the
+    spec, and no others.
 
     AWS itself is asked what each model is. A foundation model may be called in its provider's
     region. An inference profile may be called, and its foundation models in every region that it
     sends calls to, through that profile only. A model that the region does not offer is an error
-    that names what it offers.
+    that names what it offers. A guardrail is allowed by its id in this account, or by its ARN;
+    whether there is one, AWS is not asked.
 
     Creates: AwsPodIdentity.
     """
@@ -90,7 +116,7 @@ class BedrockAccess(pulumi.ComponentResource):
     ) -> None:
         super().__init__("terrace:index:BedrockAccess", name, None, opts)
         given = _BedrockAccess.of(args)
-        wanted = given.models()
+        wanted, guardrails = given.wanted()
         offers = {region: _offer(self, region) for region in sorted({r for _, _, r in wanted})}
         applications = {
             (upstream, region): _application(self, upstream, region)
@@ -111,14 +137,17 @@ class BedrockAccess(pulumi.ComponentResource):
             )
             for model, upstream, region in wanted
         ]
-        every = pulumi.Output.all(*routes)
+        every = pulumi.Output.from_input(routes)
+        applied = _guardrails(self, guardrails)
         identity = AwsPodIdentity(
             name,
             {
                 "cluster_name": given.cluster_name,
                 "namespace": given.namespace,
                 "service_account": given.service_account,
-                "policy": every.apply(lambda found: policy_document(*statements(found))),
+                "policy": pulumi.Output.all(every, applied).apply(
+                    lambda found: policy_document(*statements(found[0], found[1]))
+                ),
                 "tags": given.tags,
             },
             opts=pulumi.ResourceOptions(parent=self),
@@ -130,7 +159,7 @@ class BedrockAccess(pulumi.ComponentResource):
         self.register_outputs({"roleArn": self.role_arn, "modelArns": self.model_arns})
 
 
-def statements(routes: list[Route]) -> list[Mapping[str, Any]]:
+def statements(routes: list[Route], guardrails: list[str]) -> list[Mapping[str, Any]]:
     """The statements of the policy, in an order that does not depend on that of the spec."""
     direct = sorted({arn for route in routes if route.profile is None for arn in route.models})
     made: list[Mapping[str, Any]] = []
@@ -148,7 +177,21 @@ def statements(routes: list[Route]) -> list[Mapping[str, Any]]:
                 "Condition": {"ArnEquals": {"bedrock:InferenceProfileArn": profile}},
             }
         )
+    if guardrails:
+        made.append({"Sid": "Guardrails", "Action": APPLY, "Resource": sorted({*guardrails})})
     return made
+
+
+def _guardrails(component: pulumi.Resource, wanted: list[Wanted]) -> pulumi.Output[list[str]]:
+    if not wanted:
+        return pulumi.Output.from_input([])
+    place = Place.of(component)
+    return pulumi.Output.all(place.partition, place.account).apply(
+        lambda known: [
+            _told(guardrail_arn, name, identifier, region, *known)
+            for name, identifier, region in wanted
+        ]
+    )
 
 
 def _offer(component: pulumi.Resource, region: str) -> pulumi.Output[Offer]:
@@ -188,7 +231,7 @@ def _application(component: pulumi.Resource, arn: str, region: str) -> pulumi.Ou
     )
 
 
-def _told(find: Any, *args: Any) -> Route:
+def _told(find: Callable[..., _Found], *args: Any) -> _Found:
     """``find(*args)``, whose ``ValueError`` is one of the argument ``governance``."""
     try:
         return find(*args)

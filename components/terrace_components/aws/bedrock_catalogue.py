@@ -1,4 +1,4 @@
-"""What a region of Bedrock offers, and the way to a model there. No Pulumi here."""
+"""What a region of Bedrock offers, the way to a model there, guardrails. No Pulumi here."""
 
 import difflib
 from collections.abc import Iterable
@@ -74,6 +74,22 @@ def through_profile(name: str, region: str, profile: Route) -> Route:
             " to no model"
         )
     return profile
+
+
+def guardrail_arn(name: str, identifier: str, region: str, partition: str, account: str) -> str:
+    """ARN of the spec's guardrail ``name``, whose ``identifier`` is an id of ``account`` or an ARN.
+
+    Raises ``ValueError`` for an ARN of another partition than the account's.
+    """
+    if not identifier.startswith("arn:"):
+        return f"arn:{partition}:bedrock:{region}:{account}:guardrail/{identifier}"
+    given = identifier.split(":")[1]
+    if given != partition:
+        raise ValueError(
+            f"guardrail {name}: {identifier} is of partition {given}, and this account of"
+            f" {partition}"
+        )
+    return identifier
 
 
 def _instead(identifier: str, offer: Offer) -> str:

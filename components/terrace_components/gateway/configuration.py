@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pulumi
 import yaml
 
-from terrace_common.governance import Governance
+from terrace_common.governance import AWS_KEY_VARIABLES, BedrockProvider, Governance
 from terrace_common.translator_config import translator_config
 from terrace_components.config_file import ConfigFile
 
@@ -56,8 +56,8 @@ def upstream_urls(governance: Governance) -> list[str]:
 
 
 def guard_credentials(governance: Governance, known: dict[str, str]) -> dict[str, str]:
-    """Those of ``known`` that the guard itself has as files: of relayed providers, and the tokens
-    of webhooks and guardrails.
+    """Those of ``known`` that the guard itself has as files: of relayed providers, the tokens of
+    webhooks and guardrails, and the access keys that a guardrail on Bedrock is asked with.
 
     Raises ``pulumi.InputPropertyError`` if one is not in ``known``.
     """
@@ -65,6 +65,7 @@ def guard_credentials(governance: Governance, known: dict[str, str]) -> dict[str
     for provider in governance.providers:
         if provider.kind == "openai" and provider.relay:
             needed[provider.api_key_env] = f"relayed provider {provider.name}"
+    needed |= dict(_aws_keys(governance))
     missing = [f"{name} ({place})" for name, place in needed.items() if name not in known]
     if missing:
         raise pulumi.InputPropertyError(
@@ -80,6 +81,18 @@ def translator_credentials(governance: Governance, known: dict[str, str]) -> dic
     keys = {p.api_key_env for p in governance.providers if p.kind == "openai"}
     kept = dict(_tokens(governance)).keys() - keys
     return {name: key for name, key in known.items() if name not in kept}
+
+
+def _aws_keys(governance: Governance) -> Iterator[tuple[str, str]]:
+    """Variables of the keys that the guard signs with, and where the spec asks for them."""
+    signed = {
+        provider.name
+        for provider in governance.providers
+        if isinstance(provider, BedrockProvider) and provider.credentials == "keys"
+    }
+    for item in governance.guardrails:
+        if item.kind == "bedrock" and item.provider in signed:
+            yield from ((name, f"guardrail {item.name}") for name in AWS_KEY_VARIABLES)
 
 
 def _tokens(governance: Governance) -> Iterator[tuple[str, str]]:

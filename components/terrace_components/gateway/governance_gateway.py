@@ -52,12 +52,9 @@ from terrace_components.objects import (
 )
 
 GuardSetting = Literal[
-    "anchor_location",
-    "anchor_retention_days",
-    "bedrock_log_location",
-    "export_location",
-    "trusted_proxies",
-]
+    "anchor_location", "anchor_retention_days", "bedrock_log_location", "capture_kms_key_arn",
+    "export_location", "trusted_proxies",
+]  # fmt: skip
 DEFAULT_REPLICAS = 2
 DATABASE_MAX_CONNECTIONS = "terrace.dev/database-max-connections"
 
@@ -99,13 +96,14 @@ class GovernanceGatewayArgs(TypedDict):
     provider_secret: NotRequired[str]
     """Secret with provider credentials; default ``provider-credentials``."""
     provider_credentials: NotRequired[dict[str, str]]
-    """Environment variable -> key of ``provider_secret``; default none. The translator has them,
-    but for ``token_env`` of the spec; the guard has those, and relayed providers', as files."""
+    """Environment variable -> key of ``provider_secret``; default none. The translator has them but
+    ``token_env`` of the spec; the guard has as files those, relayed providers', a guardrail's."""
     # ledger
     guard_settings: NotRequired[dict[str, str]]
     """Further settings of the guard, name -> value as in its environment: ``anchor_location``,
-    ``anchor_retention_days``, ``export_location``, ``bedrock_log_location``, ``trusted_proxies``.
-    What they name must be in ``extra_egress`` or be let through by the governance spec."""
+    ``anchor_retention_days``, ``export_location``, ``bedrock_log_location``, ``trusted_proxies``,
+    ``capture_kms_key_arn`` (instead of ``capture-key``). What they name must be in
+    ``extra_egress`` or be let through by the governance spec."""
     # storage
     spool: NotRequired[SpoolArgs]
     """Where each replica's spool lives; default 2 GiB of the cluster's default class."""

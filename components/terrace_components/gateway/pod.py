@@ -166,6 +166,11 @@ class GatewayPod:
             )
         return constraints
 
+    def _capture_key(self) -> list[EnvVarArgsDict]:
+        if "capture_kms_key_arn" in self.guard_settings:
+            return []  # the guard takes one of them
+        return [{"name": "TERRACE_CAPTURE_KEY_FILE", "value": f"{SECRETS}/capture-key"}]
+
     def _guard(self) -> ContainerArgsDict:
         environment: list[EnvVarArgsDict] = [
             {
@@ -180,7 +185,7 @@ class GatewayPod:
                 "name": "TERRACE_LEDGER_SIGNING_KEY_FILE",
                 "value": f"{SECRETS}/ledger-signing-key",
             },
-            {"name": "TERRACE_CAPTURE_KEY_FILE", "value": f"{SECRETS}/capture-key"},
+            *self._capture_key(),
             *(
                 {"name": f"TERRACE_{name.upper()}", "value": value}
                 for name, value in sorted(self.guard_settings.items())

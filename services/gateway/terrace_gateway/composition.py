@@ -12,7 +12,8 @@ from terrace_gateway.authentication.directory import PolicyDirectory
 from terrace_gateway.authentication.oidc import TokenAuthenticator
 from terrace_gateway.authentication.tokens import TokenVerifier
 from terrace_gateway.authentication.virtual_key import VirtualKeyAuthenticator
-from terrace_gateway.capture.cipher import open_cipher
+from terrace_gateway.capture.cipher import Sealer, open_cipher
+from terrace_gateway.capture.key_wrapping import KeyWrappingError
 from terrace_gateway.capture.writer import CaptureWriter
 from terrace_gateway.clock import Clock
 from terrace_gateway.database import Database
@@ -112,7 +113,7 @@ def build_runtime(settings: Settings) -> Runtime:
         on_incarnation_shipped=membership.close_incarnation,
         running=slices.running,
     )
-    quota_watch = UpstreamQuotaWatch(UpstreamQuotaStore(database), journal.note)
+    quota_watch = UpstreamQuotaWatch(UpstreamQuotaStore(database), journal)
     metrics.registry.register(quota_watch)
     keeper = _keeper(settings, database, shipper, clock)
     reaper = LedgerReaper(
@@ -149,7 +150,7 @@ def build_runtime(settings: Settings) -> Runtime:
         authenticators=AuthenticatorChain(
             (
                 VirtualKeyAuthenticator(policy, clock, pepper=secrets.key_pepper, use=key_use),
-                TokenAuthenticator(tokens, PolicyDirectory(policy)),
+                TokenAuthenticator(tokens, PolicyDirectory(policy, clock)),
             )
         ),
         admin_authenticators=(AdminTokens(tokens),),
@@ -179,9 +180,7 @@ def build_runtime(settings: Settings) -> Runtime:
         matcher=matcher,
         guardrail_http=guardrail_http,
         guardrails=Guardrails.build(governance, guardrail_http),
-        capture=CaptureWriter(
-            database, open_cipher(settings.capture_key_file), told=metrics.captured
-        ),
+        capture=CaptureWriter(database, _cipher(settings), told=metrics.captured),
         translator=translator,
         bulkheads=bulkheads,
         upstream=Dispatch(translator, relay, bulkheads),
@@ -216,14 +215,30 @@ def _saved_policy(settings: Settings, clock: Clock, pepper: bytes) -> SavedPolic
     return None if folder is None else SavedPolicy(folder, clock, pepper=pepper)
 
 
+def _cipher(settings: Settings) -> Sealer | None:
+    path, arn = settings.capture_key_file, settings.capture_kms_key_arn
+    if path is not None and arn is not None:
+        raise SettingsError(
+            "captured prompts have one key-encryption key: set TERRACE_CAPTURE_KEY_FILE or"
+            " TERRACE_CAPTURE_KMS_KEY_ARN, not both"
+        )
+    try:
+        return open_cipher(path, kms_key_arn=arn)
+    except KeyWrappingError as error:
+        raise SettingsError(f"TERRACE_CAPTURE_KEY_FILE: {error}") from None
+
+
 def _keeper(settings: Settings, database: Database, shipper: Shipper, clock: Clock) -> LedgerKeeper:
     signing = settings.ledger_signing_key_file
     location = settings.anchor_location
+    store = None
+    if location is not None:
+        store = AnchorStore(open_objects(location), retention_days=settings.anchor_retention_days)
     return LedgerKeeper(
         database,
         shipper,
         clock=clock,
-        store=None if location is None else AnchorStore(open_objects(location)),
+        store=store,
         signer=None if signing is None else read_signer(signing),
         every_seconds=settings.anchor_seconds,
     )

@@ -140,6 +140,7 @@ class Runtime:
         cut = list(self.in_flight)
         await end_tasks(cut, every_seconds=1)
         self.budget_watch.rest()
+        self.quota_watch.rest()
         shipped = await self._leave()
         await end_tasks(self._background, every_seconds=1)
         await self.capture.finish()

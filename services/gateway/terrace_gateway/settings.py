@@ -28,7 +28,12 @@ class Settings(BaseSettings):
     ledger_signing_key_file: Path | None = None
     """Ed25519 seed of 32 bytes in hex that signs heads of the ledger; unset: none are anchored."""
     capture_key_file: Path | None = None
-    """Key-encryption key of captured prompts, 32 bytes in hex; unset: nothing is captured."""
+    """Key-encryption keys of captured prompts, 32 bytes in hex; instead of a key of KMS. Without
+    either nothing is captured."""
+    capture_kms_key_arn: str | None = Field(
+        default=None, pattern=r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]+$"
+    )
+    """AWS KMS key that encrypts the data keys of captured prompts; instead of a key file."""
     relay_credentials_directory: Path = Path("/run/secrets/terrace-providers")
     """Credentials of relayed providers: one file per variable's name, else the environment."""
     spool_directory: Path = Path("/var/lib/terrace/spool")

@@ -60,15 +60,15 @@ def report(rounds: list[Round]) -> str:
         if a and b:
             lines.append(f"  {name}: {cpu(a) / cpu(b):.2f}")
     for subject in subjects:
-        for callers in dict.fromkeys(r.callers for r in rounds if r.shape == "plain"):
+        for shape, callers in shapes:
             mine, raw = (
-                [r for r in rounds if r.subject == s and r.callers == callers and r.wall_seconds]
+                [r for r in rounds if (r.subject, r.shape, r.callers) == (s, shape, callers)]
                 for s in (subject, "raw")
             )
-            if subject != "raw" and mine and raw:
+            if subject != "raw" and mine and raw and mine[0].wall_seconds:
                 (m50, m99), (r50, r99) = first_byte(mine), first_byte(raw)
                 lines.append(
-                    f"  first byte, {subject} over raw, {callers} callers:"
+                    f"  first byte, {subject} over raw, {shape}, {callers} callers:"
                     f" p50 {m50 / r50:.2f}, p99 {m99 / r99:.2f}"
                 )
     return "\n".join(lines)

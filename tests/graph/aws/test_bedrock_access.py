@@ -1,6 +1,7 @@
-"""Rights to exactly the models of the spec: ids, profiles, destinations, partitions."""
+"""Rights to exactly the models and guardrails of the spec: ids, profiles, regions, partitions."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pulumi
@@ -15,16 +16,22 @@ from .bedrock_answers import (
     foundation,
     profile_arn,
 )
-from .cloud import Cloud
+from .cloud import ACCOUNT, PARTITION, Cloud
 from .contract import check_component, make
 from .iam_lint import problems
 
 INVOKE = ["bedrock:InvokeModel", "bedrock:InvokeModelWithResponseStream"]
+# Of another account: its own resource policy must allow it as well.
+SHARED = f"arn:{PARTITION}:bedrock:us-east-1:999999999999:guardrail/shared1"
 
 
-def spec(*models: tuple[str, str], credentials: str = "ambient") -> str:
-    """One model per (provider's region, upstream model)."""
-    regions = sorted({region for region, _ in models})
+def spec(
+    *models: tuple[str, str],
+    credentials: str = "ambient",
+    guardrails: Sequence[tuple[str, str]] = (),
+) -> str:
+    """One model per (provider's region, upstream model), one guardrail per (region, id)."""
+    regions = sorted({region for region, _ in (*models, *guardrails)})
     return json.dumps(
         {
             "version": 1,
@@ -44,7 +51,19 @@ def spec(*models: tuple[str, str], credentials: str = "ambient") -> str:
                     "price": {"input_micro_usd_per_mtok": 1, "output_micro_usd_per_mtok": 1},
                     **({"base_model": CLAUDE} if upstream == APPLICATION else {}),
                 }
-                for number, (region, upstream) in enumerate(models)
+                for number, (region, upstream) in enumerate(models or [("other", "any")])
+            ],
+            "guardrails": [{"name": "ours", "kind": "secrets"}]
+            + [
+                {
+                    "name": f"guardrail-{number}",
+                    "kind": "bedrock",
+                    "provider": region,
+                    "guardrail_id": identifier,
+                    "guardrail_version": str(number + 1),
+                    "price": {"content": 1, "topic": 1, "sensitive_information": 1},
+                }
+                for number, (region, identifier) in enumerate(guardrails)
             ],
         }
     )
@@ -52,15 +71,20 @@ def spec(*models: tuple[str, str], credentials: str = "ambient") -> str:
 
 EVERY = [("eu-west-1", NOVA), ("eu-west-1", f"eu.{CLAUDE}"), ("us-east-1", f"us.{CLAUDE}"),
          ("eu-west-1", APPLICATION)]  # fmt: skip
+GUARDRAILS = [("us-east-1", SHARED), ("eu-west-1", "abc123"), ("eu-west-1", "abc123")]
 VARIANTS = {
     "every": {
-        "governance": spec(*EVERY),
+        "governance": spec(*EVERY, guardrails=GUARDRAILS),
         "cluster_name": "a-cluster",
         "namespace": "terrace-gateway",
         "service_account": "gateway",
         "tags": {"team": "platform"},
     }
 }
+
+
+def guardrail(region: str, identifier: str, partition: str = PARTITION) -> str:
+    return f"arn:{partition}:bedrock:{region}:{ACCOUNT}:guardrail/{identifier}"
 
 
 @pytest.fixture(autouse=True)
@@ -73,9 +97,10 @@ def bedrock(cloud: Cloud) -> Cloud:
 def policy(render: Any) -> Any:
     """The policy for these models."""
 
-    def of(*models: tuple[str, str], preview: bool = False) -> dict[str, Any]:
+    def of(*models: tuple[str, str], preview: bool = False, **more: Any) -> dict[str, Any]:
+        governance = spec(*models, **more)
         graph = render(
-            make("BedrockAccess", VARIANTS["every"], governance=spec(*models)), preview=preview
+            make("BedrockAccess", VARIANTS["every"], governance=governance), preview=preview
         )
         text = graph.one("RolePolicy").inputs["policy"]
         assert problems(text) == []
@@ -156,6 +181,51 @@ def test_two_models_through_one_profile_are_one_statement(policy: Any) -> None:
 def test_a_preview_knows_the_policy(policy: Any) -> None:
     """AWS is asked at preview as well, so that policies can judge what will be allowed."""
     assert policy(*EVERY, preview=True) == policy(*EVERY)
+
+
+@pytest.mark.parametrize("preview", [False, True])
+def test_guardrails_are_allowed_by_region_and_id_and_nothing_else_of_them(
+    policy: Any, preview: bool
+) -> None:
+    statements = policy(*EVERY, guardrails=GUARDRAILS, preview=preview)
+    assert statements.pop("Guardrails") == {
+        "Sid": "Guardrails",
+        "Effect": "Allow",
+        "Action": ["bedrock:ApplyGuardrail"],
+        "Resource": sorted([SHARED, guardrail("eu-west-1", "abc123")]),
+    }
+    assert statements == policy(*EVERY)
+    assert "Guardrails" not in statements
+
+
+def test_guardrails_alone_need_rights_as_well(policy: Any, cloud: Cloud) -> None:
+    [statement] = policy(guardrails=[("eu-west-1", "abc123")]).values()
+    assert statement["Resource"] == [guardrail("eu-west-1", "abc123")]
+    assert not [token for token, _ in cloud.calls if "edrock" in token]
+
+
+def test_a_guardrail_that_is_asked_with_keys_gives_the_role_nothing(render: Any) -> None:
+    text = json.loads(spec(("eu-west-1", NOVA), guardrails=[("us-east-1", "abc123")]))
+    del text["providers"][1]["credentials"]
+    graph = render(make("BedrockAccess", VARIANTS["every"], governance=json.dumps(text)))
+    [statement] = json.loads(graph.one("RolePolicy").inputs["policy"])["Statement"]
+    assert statement["Sid"] == "FoundationModels"
+
+
+@pytest.mark.parametrize("partition", ["aws-us-gov", "aws-cn"])
+def test_guardrails_are_of_the_partition(
+    cloud: Cloud, policy: Any, refused: Any, partition: str
+) -> None:
+    token = "aws:index/getPartition:getPartition"
+    known: Any = cloud.answers[token]
+    cloud.answers[token] = {**known, "partition": partition}
+    [statement] = policy(guardrails=[("us-gov-west-1", "abc123")]).values()
+    assert statement["Resource"] == [guardrail("us-gov-west-1", "abc123", partition)]
+    foreign = spec(guardrails=[("us-east-1", SHARED)])
+    assert (
+        f"guardrail guardrail-0: {SHARED} is of partition aws, and this account of {partition}"
+        in refused(make("BedrockAccess", VARIANTS["every"], governance=foreign), "governance")
+    )
 
 
 @pytest.mark.parametrize("partition", ["aws-us-gov", "aws-cn"])
@@ -282,7 +352,7 @@ def test_a_profile_that_is_not_active_is_not_offered(cloud: Cloud, refused: Any)
         (
             {"governance": spec(("eu-west-1", NOVA), credentials="keys")},
             "governance",
-            "no model on a Bedrock provider with credentials: ambient",
+            "no model on a Bedrock provider with credentials: ambient, and no guardrail",
         ),
         ({"namespace": "Not A Name"}, "namespace", "pattern"),
         ({"service_account": ""}, "service_account", "pattern"),

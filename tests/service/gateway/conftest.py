@@ -15,6 +15,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "rig"))
 
+from gateway_rig.fake_aws import FakeAws
 from gateway_rig.fake_upstream import FakeUpstream
 from gateway_rig.guard import GuardProcess, InProcessGuard, guard_settings, write_files
 from gateway_rig.postgres import Postgres
@@ -96,6 +97,16 @@ async def upstream(tmp_path: Path) -> AsyncIterator[FakeUpstream]:
     await fake.start()
     yield fake
     await fake.stop()
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeAws]:
+    """S3, CloudWatch Logs and KMS, for botocore's clients."""
+    fake = FakeAws()
+    for name, value in fake.environment().items():
+        monkeypatch.setenv(name, value)
+    yield fake
+    fake.stop()
 
 
 @pytest.fixture

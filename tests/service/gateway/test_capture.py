@@ -10,8 +10,9 @@ from typing import Any
 
 import psycopg
 import pytest
+from gateway_rig.fake_aws import FakeAws
 from gateway_rig.postgres import Postgres
-from pydantic import SecretStr
+from pydantic import SecretStr, ValidationError
 
 from terrace_gateway.calls.ports import Caller
 from terrace_gateway.capture import writer as writing
@@ -19,7 +20,9 @@ from terrace_gateway.capture.cipher import Sealer, open_cipher
 from terrace_gateway.capture.key_wrapping import FileKeyWrapper, KeyWrappingError
 from terrace_gateway.capture.record import MAX_CHARACTERS, CapturedCall
 from terrace_gateway.capture.writer import CaptureWriter
+from terrace_gateway.composition import build_runtime
 from terrace_gateway.database import Database
+from terrace_gateway.settings import Settings, SettingsError
 
 pytestmark = pytest.mark.service
 
@@ -128,6 +131,59 @@ async def test_a_rotated_key_opens_what_the_old_one_closed(
     path.write_text(f"two:{'22' * 32}\n")
     with pytest.raises(KeyWrappingError, match="'one' is not in the file"):
         await read(opened, CaptureWriter(opened, open_cipher(path)))
+
+
+ARN = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+OTHER_ARN = ARN[:-1] + "c"
+
+
+async def test_a_key_of_kms_wraps_what_a_guard_captures(
+    aws: FakeAws, make_guard: Any, postgres: Postgres, database: str
+) -> None:
+    aws.keys |= {ARN: {}, OTHER_ARN: {}}
+    guard = await make_guard(capture_kms_key_arn=ARN)
+    capture = guard.runtime.capture
+    assert capture.offer(CALL)
+    await until(lambda: capture.results["stored"] == 1)
+    assert len(aws.keys[ARN]) == 1
+    with postgres.superuser(database) as connection:
+        assert connection.execute("SELECT kek FROM capture").fetchall() == [(ARN,)]
+    found = await guard.admin("GET", "/captures/req_1?reason=test")
+    assert found["prompt"][0].startswith(CANARY)
+    # With another key in use the earlier one still opens what it closed, until it is gone.
+    newer = CaptureWriter(guard.runtime.database, open_cipher(None, kms_key_arn=OTHER_ARN))
+    assert (await read(guard.runtime.database, newer))["team"] == "search"
+    del aws.keys[ARN]
+    with pytest.raises(KeyWrappingError, match="KMS decrypt"):
+        await read(guard.runtime.database, newer)
+    # A key that cannot be used stores nothing and stops no guard.
+    lost = CaptureWriter(guard.runtime.database, open_cipher(None, kms_key_arn=ARN))
+    async with running(lost):
+        assert lost.offer(replace(CALL, request_id="req_2"))
+        await until(lambda: lost.results["failed"] == 1)
+
+
+@pytest.mark.parametrize(
+    ("arn", "key", "said"),
+    [
+        (ARN, "ab" * 32, "TERRACE_CAPTURE_KEY_FILE or TERRACE_CAPTURE_KMS_KEY_ARN, not both"),
+        (None, "ab", "TERRACE_CAPTURE_KEY_FILE: .*a key has 32 bytes"),
+    ],
+)
+def test_what_cannot_be_a_key_is_refused_at_the_start(
+    arn: str | None, key: str, said: str, key_file: Path, settings_of: Callable[..., dict[str, Any]]
+) -> None:
+    key_file.write_text(key)
+    settings = Settings(**settings_of(capture_key_file=key_file, capture_kms_key_arn=arn))
+    with pytest.raises(SettingsError, match=said):
+        build_runtime(settings)
+
+
+@pytest.mark.parametrize("arn", [ARN.replace("key/", "alias/"), "1234abcd", ARN + ":x", ""])
+def test_only_the_arn_of_a_key_names_one(arn: str) -> None:
+    with pytest.raises(ValidationError, match="capture_kms_key_arn"):
+        Settings(capture_kms_key_arn=arn)
+    assert Settings(capture_kms_key_arn=ARN.replace("aws", "aws-cn", 1)).capture_key_file is None
 
 
 @pytest.mark.parametrize("text", ["", "zz", "ab" * 16, "name:", "a:b:" + "ab" * 31])

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from pathlib import Path
@@ -36,15 +35,6 @@ from terrace_gateway.prices.store import PriceStore
 
 FOLDER = "AWSLogs/123456789012/BedrockModelInvocationLogs/us-east-1/"
 LONGEST = 60.0
-
-
-@pytest.fixture
-def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeAws]:
-    fake = FakeAws()
-    for name, value in fake.environment().items():
-        monkeypatch.setenv(name, value)
-    yield fake
-    fake.stop()
 
 
 class Bedrock:
@@ -286,3 +276,80 @@ async def test_a_log_is_priced_at_what_the_attempt_was_reserved_at(
         assert {(line["price_version"], line["billed_micro_usd"]) for line in found["drifts"]} == {
             ("forgotten", None), ("gone", None),
         }  # fmt: skip
+
+
+async def test_a_price_per_image_is_part_of_what_a_log_costs(
+    aws: FakeAws, postgres: Postgres, database: str, tmp_path: Path
+) -> None:
+    """The log counts tokens only: how many images there were is in the attempt's own record."""
+    bedrock = Bedrock(aws, "bucket")
+    spec = load_governance(SPEC, "spec")
+    model = spec.find_model(MODEL)
+    assert model is not None
+    old = datetime.now(UTC) - timedelta(minutes=30)
+    entry = {
+        "provider": model.provider, "model": model.upstream_model,
+        "effective_from": "2026-01-01T00:00:00Z",
+        "price": {"input_micro_usd_per_mtok": 1_000_000, "output_micro_usd_per_mtok": 0,
+                  "micro_usd_per_image": 700, "micro_usd_per_request": 9},
+    }  # fmt: skip
+    book = PriceBook.model_validate({"version": "images", "entries": [entry]})
+    async with ledger_rig(postgres.url(database), tmp_path) as rig:
+        await rig.rows(
+            "INSERT INTO governance_version (version, text, digest, actor, source, plan)"
+            " VALUES (1, %s, 'd', 'jo', 'api', '{}') RETURNING 1", SPEC,
+        )  # fmt: skip
+        assert await PriceStore(rig.database).apply(book, actor="jo", reason="test")
+        made = {
+            name: open_record(
+                incarnation=rig.incarnation, provider=model.provider, model=MODEL, opened_at=old,
+                deployment=model.upstream_model, price_version="images", policy_version=1,
+                images=images,
+            )
+            for name, images in {
+                "none": 0, "lost": 2, "settled": 3, "twice": 2, "refused": 2, "not billed": 2,
+            }.items()
+        }  # fmt: skip
+        for name, opened in made.items():
+            await rig.journal.open(opened)
+            close = unknown_close(opened)
+            if name == "settled":
+                close = close_record(opened, usage=Usage(10, 0), amount_micro_usd=10 + 2100 + 9)
+            await rig.journal.close(close)
+            if name != "not billed":
+                bedrock.log(opened, (0, 0) if name == "refused" else (10, 0))
+        bedrock.log(made["twice"], (10, 0))
+        bedrock.log(None, (5, 5))  # somebody else's call: it shows that the log goes on
+        await rig.drain()
+        reads = reconciler(rig, bedrock, RecordedPrices(rig.database).cost, model.provider)
+        found = await reads.reconcile(recheck_hours=1)
+        assert (found["rechecked"], found["drifted"], found["unpriced"]) == (1, 0, 0)
+        assert await sums(rig) == {
+            made["none"].attempt_id: 10 + 9,
+            made["lost"].attempt_id: 10 + 1400 + 9,
+            made["settled"].attempt_id: 10 + 2100 + 9,
+            made["twice"].attempt_id: 2 * (10 + 1400 + 9),
+            made["refused"].attempt_id: 0,
+            made["not billed"].attempt_id: 0,
+        }
+
+
+@pytest.mark.parametrize("days", [None, 30])
+async def test_a_guard_locks_its_anchors_as_long_as_its_setting_says(
+    days: int | None, aws: FakeAws, make_guard: Any
+) -> None:
+    aws.objects["anchors"] = {}
+    guard = await make_guard(
+        anchor_location="s3://anchors", anchor_seconds=600, anchor_retention_days=days
+    )
+    await guard.key()  # an audit record: the head of its chain moves
+    assert (await guard.admin("POST", "/audit/anchor"))["anchored"] > 0
+    anchors = {key: read_anchor(body) for key, body in aws.objects["anchors"].items()}
+    assert anchors
+    until = {
+        key: datetime.fromisoformat(anchor.signed_at) + timedelta(days=days or 0)
+        for key, anchor in anchors.items()
+    }
+    assert aws.retained == {
+        key: f"{moment:%Y-%m-%dT%H:%M:%SZ}" for key, moment in until.items() if days is not None
+    }

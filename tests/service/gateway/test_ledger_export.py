@@ -3,6 +3,7 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -13,7 +14,7 @@ from gateway_rig.postgres import Postgres
 from terrace_gateway.clock import Clock
 from terrace_gateway.ledger.anchors import AnchorStore
 from terrace_gateway.ledger.books import BookStore
-from terrace_gateway.ledger.export import LedgerExport
+from terrace_gateway.ledger.export import LedgerExport, read_part
 from terrace_gateway.ledger.keeper import LedgerKeeper
 from terrace_gateway.ledger.object_store import DirectoryObjects
 from terrace_gateway.ledger.offline import main, verify_export
@@ -21,9 +22,9 @@ from terrace_gateway.ledger.offline import main, verify_export
 YESTERDAY = datetime.now(UTC) - timedelta(days=1)
 
 
-async def fill(rig: LedgerRig, count: int) -> None:
+async def fill(rig: LedgerRig, count: int, **changes: Any) -> None:
     for _ in range(count):
-        opened = open_record(incarnation=rig.incarnation, opened_at=YESTERDAY)
+        opened = open_record(incarnation=rig.incarnation, opened_at=YESTERDAY, **changes)
         await rig.journal.open(opened)
         await rig.journal.close(close_record(opened))
     await rig.drain()
@@ -61,6 +62,20 @@ async def test_days_are_exported_once_and_checked_offline(
         data[len(data) // 2] ^= 1
         part.write_bytes(bytes(data))
     assert main([str(tmp_path / "export")]) == 1
+
+
+async def test_images_are_a_column_of_numbers(
+    postgres: Postgres, database: str, tmp_path: Path
+) -> None:
+    objects = DirectoryObjects(tmp_path / "export")
+    async with ledger_rig(postgres.url(database), tmp_path) as rig:
+        await fill(rig, 1)
+        await fill(rig, 1, images=2)
+        await LedgerExport(rig.database, objects).export(before=datetime.now(UTC))
+    [part] = [key for key in objects.keys("") if key.endswith(".parquet")]
+    assert [row["images"] for row in read_part(objects.get(part))] == [0, 2]
+    result = verify_export(objects)
+    assert (result.findings, result.entries) == ([], 2)
 
 
 async def test_a_month_with_a_day_that_grew_since_is_not_dropped(

@@ -4,7 +4,8 @@ from typing import Any
 
 import httpx
 import pytest
-from gateway_rig.fake_upstream import FakeUpstream
+import yaml
+from gateway_rig.fake_upstream import Behaviour, FakeUpstream
 from gateway_rig.guard import ADMIN_KEY, InProcessGuard
 from gateway_rig.ledger_rig import open_database
 from gateway_rig.postgres import Postgres
@@ -15,6 +16,10 @@ from terrace_gateway.prices.store import NoSuchVersionError, PriceStore, Version
 
 TWICE = {"input_micro_usd_per_mtok": 300_000, "output_micro_usd_per_mtok": 1_200_000}
 LONG_AGO = "2020-01-01T00:00:00Z"
+PNG = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5E"
+    "rkJggg=="
+)
 
 
 def book(version: str = "b1", **fields: Any) -> dict[str, Any]:
@@ -80,6 +85,47 @@ async def test_past_calls_are_rerated_once_and_budgets_do_not_move(
     missing = {**asked, "version": "b2"}
     assert (await refused(guard, "/prices/rerate", missing)).status_code == 404
     assert (await refused(guard, "/prices/rerate", {**asked, "write": True})).status_code == 400
+
+
+def sees(text: str, **price: int) -> str:
+    """The spec with a model that takes images, at ``price`` beside its tokens'."""
+    spec = yaml.safe_load(text)
+    [model] = [one for one in spec["models"] if one["name"] == "sim-small"]
+    model |= {"features": ["streaming", "images"], "max_tokens_per_image": 300}
+    model["price"] |= price
+    return yaml.safe_dump(spec)
+
+
+async def test_images_are_rerated_where_they_were_billed(
+    make_guard: Any, governance_text: str, upstream: FakeUpstream
+) -> None:
+    guard: InProcessGuard = await make_guard(
+        governance=sees(governance_text, micro_usd_per_image=1000, micro_usd_per_request=5)
+    )
+    key = await guard.key()
+    part = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}}
+    for images, status in ((0, 200), (1, 200), (3, 200), (2, 400)):
+        upstream.behaviour = Behaviour(status=status)
+        content = [{"type": "text", "text": "hello"}, *([part] * images)]
+        answer = await guard.chat(key, messages=[{"role": "user", "content": content}])
+        assert answer.status_code == status
+    settled = await until_entries(guard, 4)
+    assert [(e["images"], e["amount_micro_usd"]) for e in settled] == [
+        (0, 13), (1, 1013), (3, 3013), (2, 0),  # 7.65 micro-USD of tokens and 5 a request
+    ]  # fmt: skip
+    price = {**TWICE, "micro_usd_per_image": 1500, "micro_usd_per_request": 5}
+    await guard.admin("POST", "/prices", json={"book": book(price=price), "reason": "new list"})
+    asked = {
+        "version": "b1", "since": LONG_AGO, "until": "2100-01-01T00:00:00Z", "write": True,
+        "reason": "new list",
+    }  # fmt: skip
+    told = await guard.admin("POST", "/prices/rerate", json=asked)
+    assert (told["attempts"], told["changed"], told["written"]) == (4, 3, 3)
+    deltas = {e["attempt_id"]: e for e in await guard.entries() if e["kind"] == "rerating"}
+    assert [deltas[e["attempt_id"]]["amount_micro_usd"] for e in settled[:3]] == [
+        8, 508, 1508,  # 15.3 of tokens, 500 more an image
+    ]  # fmt: skip
+    assert (await guard.admin("POST", "/audit/verify", json={}))["findings"] == []
 
 
 async def test_wrong_books_change_nothing(guard: InProcessGuard, upstream: FakeUpstream) -> None:

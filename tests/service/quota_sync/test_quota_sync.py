@@ -22,6 +22,9 @@ from gateway_rig.fake_upstream import FakeUpstream
 from gateway_rig.guard import Api, InProcessGuard
 from gateway_rig.postgres import Postgres
 
+from terrace_gateway.policy.quota_watch import UpstreamQuotaWatch
+from terrace_gateway.policy.upstream_quotas import UpstreamQuotaStore
+
 FRESH = {"requests": 18, "total_tokens": 900_000}  # the default headroom of 10 % is taken off
 
 
@@ -300,6 +303,10 @@ async def test_stale_quotas_give_a_lower_share_until_they_are_read_again(
         await read_again(aws)
         with postgres.superuser(database) as connection:
             connection.execute("UPDATE upstream_quota SET read_at = read_at - interval '1 hour'")
+        runtime = guard.runtime
+        ending = UpstreamQuotaWatch(UpstreamQuotaStore(runtime.database), runtime.journal)
+        ending.rest()
+        assert await ending.look() == 0  # its journal is about to be sealed: another guard's turn
         assert await guard.runtime.quota_watch.look() == 2
         assert await guard.runtime.quota_watch.look() == 0  # told once
         assert await shares(guard) == {"requests": 9, "total_tokens": 450_000}
@@ -321,13 +328,17 @@ async def test_a_guard_lowers_what_is_stale_without_any_quota_sync(
         connection.execute("UPDATE upstream_quota SET read_at = read_at - interval '2 hours'")
     await in_force(guard, {"requests": 14, "total_tokens": 720_000})
 
+    # Both were lowered in one look: each has its entry.
+    expected = [("requests", 14, 1), ("total_tokens", 720_000, 1)]
+
     async def decided() -> bool:
         with postgres.superuser(database) as connection:
             rows = connection.execute(
-                "SELECT count(*) FROM ledger_entry WHERE kind = 'decision'"
-                " AND reason = 'upstream_quota_stale'"
-            ).fetchone()
-        return rows is not None and rows[0] >= 1
+                "SELECT detail ->> 'dimension', (detail ->> 'amount')::int,"
+                " (detail ->> 'count')::int FROM ledger_entry WHERE kind = 'decision'"
+                " AND reason = 'upstream_quota_stale' ORDER BY 1"
+            ).fetchall()
+        return rows == expected
 
     await until(decided)
 

@@ -13,6 +13,7 @@ BEDROCK = (
     "kind: bedrock, provider: simulator-bedrock, guardrail_id: abc123, guardrail_version: '1',"
     " price: {content: 150, topic: 150, sensitive_information: 100}"
 )
+ARN = "'arn:aws:bedrock:us-east-1:123456789012:guardrail/abc123'"
 
 
 def load(text: str) -> Governance:
@@ -34,9 +35,10 @@ guardrails:
   - {{name: d, kind: content, words: [project zeus]}}
   - {{name: e, {BEDROCK}}}
   - {{name: f, kind: http, url: "https://guard.acme.example/check", timeout_seconds: 0.5}}
+  - {{name: g, {BEDROCK.replace("abc123", ARN)}}}
 """)
-    assert found.guardrail_names == ("a", "b", "c", "d", "e", "f")
-    assert [item.on_failure for item in found.guardrails] == ["closed"] * 6
+    assert found.guardrail_names == ("a", "b", "c", "d", "e", "f", "g")
+    assert [item.on_failure for item in found.guardrails] == ["closed"] * 7
     assert found.guardrails[2].phases == ("before",)
 
 
@@ -58,6 +60,10 @@ def test_a_policy_names_declared_guardrails_only() -> None:
             "Bedrock prov",
         ),
         (f"{{name: a, {BEDROCK.replace(', topic: 150', '')}}}", "topic is required"),
+        (
+            f"{{name: a, {BEDROCK.replace('abc123', ARN.replace('us-east-1', 'us-west-2'))}}}",
+            "guardrail_id is of region us-west-2, and provider 'simulator-bedrock' calls us-east-1",
+        ),
         ("{name: a, kind: http, url: 'https://u:p@guard.acme.example'}", "without a user"),
         ("{name: a, kind: secrets, timeout_seconds: 0}", "timeout_seconds"),
         ("{name: a, kind: secrets}\n  - {name: a, kind: secrets}", "given twice"),

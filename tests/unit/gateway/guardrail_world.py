@@ -19,8 +19,11 @@ EXAMPLE = (files("terrace_common") / "examples" / "governance.local.yaml").read_
 class FixedCredentials:
     """Keys that do not change."""
 
+    def __init__(self, key_id: str = "AKID") -> None:
+        self._key_id = key_id
+
     async def get(self) -> ReadOnlyCredentials:
-        return ReadOnlyCredentials("AKID", "secret", None)
+        return ReadOnlyCredentials(self._key_id, "secret", None)
 
 
 class Books:
@@ -62,10 +65,15 @@ class Booking:
 
 
 def guardrails_of(
-    sections: str, *, http: GuardrailHttp | None = None, endpoint: str | None = None
+    sections: str,
+    *,
+    http: GuardrailHttp | None = None,
+    endpoint: str | None = None,
+    credentials: str = "ambient",
 ) -> Guardrails:
-    """``sections``: the YAML list of guardrails."""
-    text = EXAMPLE
+    """``sections``: the YAML list of guardrails; ``credentials``: of the Bedrock provider."""
+    bedrock = "    kind: bedrock\n"
+    text = EXAMPLE.replace(bedrock, f"{bedrock}    credentials: {credentials}\n")
     if endpoint is not None:
         text = text.replace('http://model-simulator.terrace-providers:8080"', f'{endpoint}"')
     governance = load_governance(f"{text}\nguardrails:\n{sections}", "g.yaml")

@@ -3,9 +3,11 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import boto3
 import pytest
+import structlog
 from botocore.config import Config
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +16,7 @@ from terrace_gateway.edge.errors import ApiError
 from terrace_gateway.guardrails.bedrock import MAX_UNITS, batches, text_units
 from terrace_gateway.guardrails.chain import GuardrailRun
 from terrace_gateway.guardrails.http_client import GuardrailHttp
+from terrace_gateway.upstream.credentials import Credentials
 
 from .fake_guardrail_service import FakeGuardrailService, answer
 from .guardrail_world import Books, FixedCredentials, guardrails_of, start
@@ -34,9 +37,13 @@ class World:
     http: GuardrailHttp
     books: Books
 
-    def run(self, action: str = "block", fails: str = "closed") -> GuardrailRun:
+    def run(
+        self, action: str = "block", fails: str = "closed", credentials: str = "ambient"
+    ) -> GuardrailRun:
         spec = SPEC.replace("ACTION", action).replace("FAILS", fails)
-        guardrails = guardrails_of(spec, http=self.http, endpoint=self.fake.url)
+        guardrails = guardrails_of(
+            spec, http=self.http, endpoint=self.fake.url, credentials=credentials
+        )
         return start(guardrails, "b", meter=self.books)
 
     def balance(self) -> None:
@@ -172,6 +179,26 @@ async def test_masked_texts_that_do_not_fit_are_a_block(world: World) -> None:
     )  # fmt: skip
     with pytest.raises(ApiError):
         await world.run("mask").before(["x"])
+
+
+async def test_keys_of_the_provider_sign_as_soon_as_they_are_there(
+    world: World, tmp_path: Path
+) -> None:
+    """With ``credentials: keys`` the identity of the pod is not asked for."""
+    world.http = GuardrailHttp(FixedCredentials("ELSE"), credential=Credentials(tmp_path, {}).find)
+    await world.http.open()
+    run = world.run(credentials="keys")
+    for missing in ("AWS_ACCESS_KEY_ID and no AWS_SECRET_ACCESS_KEY", "AWS_SECRET_ACCESS_KEY"):
+        with structlog.testing.capture_logs() as logs, pytest.raises(ApiError):
+            await run.before(["x"])
+        assert [entry["reason"] for entry in logs] == [f"the guard has no {missing}"]
+        (tmp_path / "AWS_ACCESS_KEY_ID").write_text("AKID\n")
+    assert (world.fake.seen, world.books.calls) == ([], [])
+    (tmp_path / "AWS_SECRET_ACCESS_KEY").write_text("secret\n")
+    assert await run.before(["x"]) == ("x",)
+    await world.http.close()
+    assert world.books.booked == [400]
+    world.balance()
 
 
 @given(st.lists(st.text(max_size=10), max_size=40), st.integers(0, 60_000), st.integers(0, 39))

@@ -151,7 +151,7 @@ charges = st.lists(
 def test_every_close_fits_into_its_room(
     clamped: str, model: str, held: list[Charge], number: int, upstream_id: str
 ) -> None:
-    record = opened("a" * 40, tuple(held), clamped=clamped, model=model)
+    record = opened("a" * 40, tuple(held), clamped=clamped, model=model, images=number)
     fields = open_fields(record)
     room = close_room(fields, canonical_bytes(fields))
     settled = tuple(Charge(2**62, "output_tokens", 2**62) for _ in held)

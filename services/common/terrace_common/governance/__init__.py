@@ -1,6 +1,7 @@
 """The governance spec. Everything that others use of it is exported here."""
 
 from terrace_common.governance.catalogue import (
+    AWS_KEY_VARIABLES,
     BedrockProvider,
     Defaults,
     Model,
@@ -28,6 +29,7 @@ from terrace_common.governance.compiled import (
     WindowKind,
     WindowUnit,
 )
+from terrace_common.governance.guardrails import BedrockGuardrail
 from terrace_common.governance.organisation import App, Key, Org, Team, User
 from terrace_common.governance.policies import Policy
 from terrace_common.governance.quotas import Quota
@@ -35,8 +37,10 @@ from terrace_common.governance.sections import NAME_PATTERN, problem_text
 from terrace_common.governance.spec import Governance, GovernanceError, load_governance
 
 __all__ = [
+    "AWS_KEY_VARIABLES",
     "NAME_PATTERN",
     "App",
+    "BedrockGuardrail",
     "BedrockProvider",
     "CapMode",
     "CapturePolicy",

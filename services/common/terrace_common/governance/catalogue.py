@@ -22,6 +22,9 @@ from terrace_common.governance.sections import (
 from terrace_common.prices import Price
 from terrace_common.yaml_lines import DocumentPath
 
+AWS_KEY_VARIABLES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+"""Names of the access keys that Bedrock providers with ``credentials: keys`` are called with."""
+
 
 class Defaults(Section):
     """Bounds that hold for every call."""
@@ -84,8 +87,9 @@ class BedrockProvider(Section):
     """Unset: AWS's own endpoint of the region."""
     bill_url: str | None = Field(default=None, pattern=URL_PATTERN)
     credentials: Literal["keys", "ambient"] = "keys"
-    """``keys``: access keys in the translator's environment. ``ambient``: the identity of the pod
-    (EKS Pod Identity), so that there is no key at all."""
+    """``keys``: access keys, ``AWS_KEY_VARIABLES``, of the translator, and of the guard for the
+    provider's guardrails. ``ambient``: the identity of the pod (EKS Pod Identity), so that there is
+    no key at all."""
     max_concurrent: int | None = Field(default=None, ge=1, le=100_000)
     """Calls at a time of one replica; above it a call goes to another candidate or is refused."""
     breaker: Breaker = Breaker()

@@ -1,6 +1,6 @@
 """Guardrails: what is looked for in prompts and answers, when, and what happens then."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -151,6 +151,7 @@ class BedrockGuardrail(_RemoteGuardrail):
     provider: str
     """A Bedrock provider of the spec: its region and endpoint, its caps and kill switch."""
     guardrail_id: str = Field(pattern=GUARDRAIL_ID_PATTERN)
+    """Its id, or its ARN (of the provider's region)."""
     guardrail_version: str = Field(pattern=GUARDRAIL_VERSION_PATTERN)
     price: UnitPrices
 
@@ -176,9 +177,10 @@ Guardrail = Annotated[
 
 
 def guardrail_problems(
-    guardrails: Sequence[Guardrail], bedrock_providers: Sequence[str]
+    guardrails: Sequence[Guardrail], bedrock_regions: Mapping[str, str]
 ) -> Iterator[Problem]:
-    """What is wrong between guardrails and the rest of the spec. ``bedrock_providers``: names."""
+    """What is wrong between guardrails and the rest of the spec. ``bedrock_regions``: name ->
+    region of each Bedrock provider."""
     yield from duplicates("guardrails", "guardrail", (item.name for item in guardrails))
     for index, item in enumerate(guardrails):
         if isinstance(item, ContentGuardrail):
@@ -188,9 +190,25 @@ def guardrail_problems(
                     path = ("guardrails", index, "patterns", place, "name")
                     yield path, f"pattern {pattern.name!r} is given twice"
                 seen.add(pattern.name)
-        if isinstance(item, BedrockGuardrail) and item.provider not in bedrock_providers:
-            path = ("guardrails", index, "provider")
-            yield path, missing("Bedrock provider", item.provider, bedrock_providers)
+        if isinstance(item, BedrockGuardrail):
+            yield from _bedrock_problems(index, item, bedrock_regions)
+
+
+def _bedrock_problems(
+    index: int, item: BedrockGuardrail, regions: Mapping[str, str]
+) -> Iterator[Problem]:
+    called = regions.get(item.provider)
+    if called is None:
+        path = ("guardrails", index, "provider")
+        yield path, missing("Bedrock provider", item.provider, regions)
+    elif item.guardrail_id.startswith("arn:"):
+        region = item.guardrail_id.split(":")[3]
+        if region != called:
+            yield (
+                ("guardrails", index, "guardrail_id"),
+                f"guardrail_id is of region {region}, and provider {item.provider!r} calls"
+                f" {called}",
+            )
 
 
 def _wrong(message: str) -> PydanticCustomError:

@@ -113,7 +113,7 @@ class Governance(Section):
             policies={policy.name for policy in self.policies},
             models=models,
         )
-        bedrock = [p.name for p in self.providers if isinstance(p, BedrockProvider)]
+        bedrock = {p.name: p.region for p in self.providers if isinstance(p, BedrockProvider)}
         yield from guardrail_problems(self.guardrails, bedrock)
         yield from authentication_problems(
             self.authentication,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from terrace_common.governance.authentication import OidcIssuer
 from terrace_gateway.admin.authentication import AdminAuthenticator, AdminIdentity
 from terrace_gateway.admin.routing import Role
-from terrace_gateway.authentication.oidc import employee_subject
+from terrace_gateway.authentication.bearer import employee_subject
 from terrace_gateway.authentication.tokens import TokenVerifier, claim_texts
 from terrace_gateway.edge.errors import POLICY_DENIED, ApiError
 

@@ -10,7 +10,6 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
 
@@ -19,6 +18,7 @@ from jwt.types import Options
 
 from terrace_common.governance.authentication import Authentication, Issuer
 from terrace_gateway.authentication.jwks import KeySource, KeysUnavailableError, SigningKey
+from terrace_gateway.authentication.token import Token
 from terrace_gateway.clock import Clock
 from terrace_gateway.edge.errors import AUTHORITY_UNAVAILABLE, INVALID_API_KEY, ApiError
 
@@ -36,16 +36,6 @@ _UNVERIFIED: Options = {
     "verify_sub": False,
     "verify_jti": False,
 }  # fmt: skip  claims are checked below, by the database's clock
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """A token that was checked."""
-
-    issuer: Issuer
-    subject: str
-    claims: Mapping[str, object]
-    expires_at: datetime
 
 
 class TokenVerifier:
@@ -111,37 +101,7 @@ class TokenVerifier:
         signed = _signed_claims(text, algorithm, keys[:MAX_KEYS_TRIED])
         if signed is None or signed.get("iss") != issuer.issuer:
             raise _refused("its signature is wrong")
-        return self._checked(issuer, signed)
-
-    def _checked(self, issuer: Issuer, claims: dict[str, object]) -> Token:
-        now = self._clock.database_now()
-        seconds, skew = now.timestamp(), issuer.clock_skew_seconds
-        expires = _time(claims, "exp")
-        if expires is None:
-            raise _refused("it has no expiry")
-        if seconds >= expires + skew:
-            raise _refused("it has expired")
-        begins, issued = _time(claims, "nbf"), _time(claims, "iat")
-        if begins is not None and seconds < begins - skew:
-            raise _refused("it is not valid yet")
-        if issued is not None and seconds < issued - skew:
-            raise _refused("it was issued in the future")
-        if issuer.max_age_seconds is not None and (
-            issued is None or expires - issued > issuer.max_age_seconds
-        ):
-            raise _refused("it lives too long")
-        audience = claims.get("aud")
-        named = cast("list[object]", audience) if isinstance(audience, list) else [audience]
-        if not any(isinstance(one, str) and one in issuer.audiences for one in named):
-            raise _refused("it is for another audience")
-        subject = claims.get("sub")
-        if not isinstance(subject, str) or not 0 < len(subject) <= MAX_SUBJECT:
-            raise _refused("it has no subject")
-        try:
-            expires_at = datetime.fromtimestamp(expires + skew, tz=now.tzinfo)
-        except (OverflowError, ValueError, OSError):
-            raise _refused("its expiry is out of range") from None
-        return Token(issuer, subject, claims, expires_at)
+        return _checked(issuer, algorithm, signed, now=self._clock.database_now())
 
 
 def _signed_claims(text: str, algorithm: str, keys: list[SigningKey]) -> dict[str, object] | None:
@@ -156,6 +116,30 @@ def _signed_claims(text: str, algorithm: str, keys: list[SigningKey]) -> dict[st
         except (jwt.PyJWTError, ValueError, TypeError):
             continue
     return None
+
+
+def checked_again(token: Token, authentication: Authentication | None, *, now: datetime) -> Token:
+    """A token by the issuers that are declared now; the same object while its own is the same.
+
+    Its signature is not checked again: the keys that it was checked with stand for it, and no
+    network is needed. Raises ``ApiError``: 401 for one that is refused now, 503 if its issuer's
+    keys come from elsewhere now.
+    """
+    issuers = () if authentication is None else authentication.issuers
+    issuer = next((one for one in issuers if one.issuer == token.issuer.issuer), None)
+    if issuer is None:
+        raise _refused("its issuer is not known here")
+    if issuer is token.issuer:
+        return token
+    if token.algorithm not in issuer.algorithms:
+        raise _refused("its algorithm is not taken")
+    if not _same_keys(token.issuer, issuer):
+        raise ApiError(
+            AUTHORITY_UNAVAILABLE,
+            "the keys of this token's issuer come from elsewhere now; send the request again",
+            retry_after_seconds=1,
+        )
+    return _checked(issuer, token.algorithm, token.claims, now=now)
 
 
 def claim(claims: Mapping[str, object], name: str) -> object:
@@ -175,6 +159,38 @@ def claim_texts(claims: Mapping[str, object], name: str | None) -> tuple[str, ..
     value = None if name is None else claim(claims, name)
     items = cast("list[object]", value) if isinstance(value, list) else [value]
     return tuple(item for item in items if isinstance(item, str))
+
+
+def _checked(
+    issuer: Issuer, algorithm: str, claims: Mapping[str, object], *, now: datetime
+) -> Token:
+    seconds, skew = now.timestamp(), issuer.clock_skew_seconds
+    expires = _time(claims, "exp")
+    if expires is None:
+        raise _refused("it has no expiry")
+    if seconds >= expires + skew:
+        raise _refused("it has expired")
+    begins, issued = _time(claims, "nbf"), _time(claims, "iat")
+    if begins is not None and seconds < begins - skew:
+        raise _refused("it is not valid yet")
+    if issued is not None and seconds < issued - skew:
+        raise _refused("it was issued in the future")
+    if issuer.max_age_seconds is not None and (
+        issued is None or expires - issued > issuer.max_age_seconds
+    ):
+        raise _refused("it lives too long")
+    audience = claims.get("aud")
+    named = cast("list[object]", audience) if isinstance(audience, list) else [audience]
+    if not any(isinstance(one, str) and one in issuer.audiences for one in named):
+        raise _refused("it is for another audience")
+    subject = claims.get("sub")
+    if not isinstance(subject, str) or not 0 < len(subject) <= MAX_SUBJECT:
+        raise _refused("it has no subject")
+    try:
+        expires_at = datetime.fromtimestamp(expires + skew, tz=now.tzinfo)
+    except (OverflowError, ValueError, OSError):
+        raise _refused("its expiry is out of range") from None
+    return Token(issuer, algorithm, subject, claims, expires_at)
 
 
 def _time(claims: Mapping[str, object], name: str) -> float | None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from terrace_common.governance.authentication import KubernetesIssuer
-from terrace_gateway.authentication.tokens import Token
+from terrace_gateway.authentication.token import Token
 from terrace_gateway.edge.errors import INVALID_API_KEY, ApiError
 
 _CLAIM = "kubernetes.io"

@@ -144,6 +144,7 @@ class Attempts:
             hard_limit_seconds=hard_limit_seconds,
             purpose=purpose,
             clamped=clamped,
+            images=target.images,
         )
         attempt = Attempt(
             attempt_id, exchange, target, hold, reserved, opened=runtime.clock.monotonic()

@@ -54,7 +54,7 @@ class ModelCalls:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._attempts = Attempts(runtime)
-        self._allowed = StillAllowed(runtime.policy, runtime.matcher)
+        self._allowed = StillAllowed(runtime.policy, runtime.matcher, runtime.clock)
         self._sender = Sender(runtime, self._attempts)
 
     async def serve(self, call: Call, client: Client, span: Span) -> None:

@@ -20,6 +20,7 @@ from terrace_common.governance.compiled import (
     WindowKind,
     WindowUnit,
 )
+from terrace_gateway.authentication.token import Token
 
 # Compiled governance is made in terrace_common; the rooms of the gateway take it from here.
 __all__ = [
@@ -228,6 +229,8 @@ class OpenRecord:
     purpose: Literal["call", "fallback", "guardrail"] = "call"
     clamped: str | None = None
     """What the policy changed in the request, in words; ``None``: nothing."""
+    images: int = 0
+    """In the request: each call of the attempt is charged for all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +304,8 @@ class Principal:
     """The caller's policies of mode ``audit``, merged: what they would refuse is recorded only."""
     surfaces: frozenset[str] | None = None
     """Surfaces that a key is for, named as in ``Needs.surface``; ``None``: all."""
+    token: Token | None = field(default=None, repr=False, compare=False)
+    """Of a caller without a key: what it is found again by when the policy changes."""
 
 
 @dataclass(frozen=True, slots=True)

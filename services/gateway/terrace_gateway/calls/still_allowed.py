@@ -5,10 +5,13 @@ may each have taken a long time.
 """
 
 from dataclasses import replace
+from datetime import datetime
 
 from terrace_common.governance.compile import UnknownSubjectError
+from terrace_gateway.authentication.bearer import bearer_of
 from terrace_gateway.calls.ports import MatchRequest, Principal
 from terrace_gateway.calls.serving import Call, CandidateFailedError
+from terrace_gateway.clock import Clock
 from terrace_gateway.edge.errors import (
     AUTHORITY_UNAVAILABLE,
     INVALID_API_KEY,
@@ -35,9 +38,10 @@ def match_request(call: Call, session: str | None = None) -> MatchRequest:
 class StillAllowed:
     """Checks calls against ``policy``, and has ``matcher`` judge their candidates again."""
 
-    def __init__(self, policy: PolicyFeed, matcher: Matcher) -> None:
+    def __init__(self, policy: PolicyFeed, matcher: Matcher, clock: Clock) -> None:
         self._policy = policy
         self._matcher = matcher
+        self._clock = clock
 
     async def renewed(self, call: Call, candidate: Candidate) -> tuple[Call, Candidate]:
         """The call with the caps, limits and prices in force now; the same objects while the policy
@@ -49,7 +53,11 @@ class StillAllowed:
         in_force = await self._policy.confirm()
         snapshot = in_force.snapshot
         changed = snapshot is not call.snapshot
-        principal = _principal(call.principal, snapshot) if changed else call.principal
+        principal = call.principal
+        if changed:
+            principal = _principal(principal, snapshot, self._clock.database_now())
+        if self._has_expired(principal):
+            raise ApiError(INVALID_API_KEY, "the API key or token has expired")
         if in_force.standing(principal.policy).state == "ended":
             raise ApiError(AUTHORITY_UNAVAILABLE, "the policy in force cannot be confirmed now")
         if not changed:
@@ -75,28 +83,26 @@ class StillAllowed:
         """Right before the call is sent; free of cost while the policy of its reservation is known
         to be in force. Raises as ``renewed``."""
         in_force = self._policy.current()
-        if in_force.snapshot is not call.snapshot or not in_force.fresh:
+        changed = in_force.snapshot is not call.snapshot
+        if changed or not in_force.fresh or self._has_expired(call.principal):
             await self.renewed(call, candidate)
 
+    def _has_expired(self, principal: Principal) -> bool:
+        until = principal.expires_at
+        return until is not None and until <= self._clock.database_now()
 
-def _principal(admitted: Principal, snapshot: Snapshot) -> Principal:
-    """The caller as ``snapshot`` has it. Raises ``ApiError`` if it has it no more.
 
-    A caller with a token is known by its subject's place in the spec: whether the token's own
-    claims still lead there is asked at its next request.
-    """
-    caller = admitted.caller
+def _principal(admitted: Principal, snapshot: Snapshot, now: datetime) -> Principal:
+    """The caller as ``snapshot`` has it: by its key, or by what its token says. Raises ``ApiError``
+    if it would be refused by it."""
+    if admitted.token is not None:
+        return bearer_of(admitted.token, snapshot, now=now)
+    key = snapshot.keys.get(admitted.caller.key_id)
+    if key is None:
+        raise ApiError(INVALID_API_KEY, "the API key is not valid")
     try:
-        if admitted.method == "key":
-            key = snapshot.keys.get(caller.key_id)
-            if key is None:
-                raise ApiError(INVALID_API_KEY, "the API key is not valid")
-            return snapshot.principal(key)
-        found = snapshot.caller_without_key(
-            key_id=caller.key_id, team=caller.team, user=caller.user, app=caller.app
-        )
+        return snapshot.principal(key)
     except UnknownSubjectError:
         raise ApiError(
             INVALID_API_KEY, "the owner of this API key is not declared any more"
         ) from None
-    return replace(found, method=admitted.method, expires_at=admitted.expires_at)

@@ -14,6 +14,7 @@ from terrace_gateway.capture.key_wrapping import (
     FileKeyWrapper,
     KeyWrapper,
     KeyWrappingError,
+    KmsKeyWrapper,
 )
 from terrace_gateway.clock import boottime
 
@@ -70,9 +71,12 @@ class Sealer:
             raise KeyWrappingError("the capture was changed, or is another request's") from None
 
 
-def open_cipher(path: Path | None) -> Sealer | None:
-    """With the key-encryption keys of a file; ``None`` without a file: nothing can be captured.
+def open_cipher(path: Path | None, *, kms_key_arn: str | None = None) -> Sealer | None:
+    """With the key-encryption keys of a file, else with a key of KMS; ``None`` without either:
+    nothing can be captured. Calls nobody.
 
     Raises ``KeyWrappingError`` that names the file.
     """
-    return None if path is None else Sealer(FileKeyWrapper(path))
+    if path is not None:
+        return Sealer(FileKeyWrapper(path))
+    return None if kms_key_arn is None else Sealer(KmsKeyWrapper(kms_key_arn))

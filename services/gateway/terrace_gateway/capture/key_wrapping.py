@@ -84,12 +84,15 @@ class FileKeyWrapper(KeyWrapper):
 
 
 class KmsKeyWrapper(KeyWrapper):
-    """A key of AWS KMS, by the identity of the pod. Calls are few: one per data key."""
+    """A key of AWS KMS, by the identity of the pod. Calls are few: one per data key.
 
-    def __init__(self, key_arn: str, *, region: str, endpoint: str | None = None) -> None:
+    An endpoint that is not AWS's (``AWS_ENDPOINT_URL_KMS``) comes from the environment.
+    """
+
+    def __init__(self, key_arn: str) -> None:
+        """``key_arn``: ``arn:PARTITION:kms:REGION:ACCOUNT:key/ID``, no alias: that may move."""
         self._arn = key_arn
-        self._region = region
-        self._endpoint = endpoint
+        self._region = key_arn.split(":")[3]
         self._client: Any = None
 
     @property
@@ -105,7 +108,7 @@ class KmsKeyWrapper(KeyWrapper):
         return cast("bytes", answer["CiphertextBlob"])
 
     async def unwrap(self, name: str, wrapped: bytes) -> bytes:
-        """See the port. ``name`` may be an earlier key's ARN."""
+        """See the port. ``name`` may be the ARN of an earlier key of this region."""
         answer = await self._call(
             "decrypt", KeyId=name, CiphertextBlob=wrapped, EncryptionContext=_CONTEXT
         )
@@ -123,7 +126,5 @@ class KmsKeyWrapper(KeyWrapper):
             config = cast("Any", Config)(
                 connect_timeout=2, read_timeout=5, retries={"total_max_attempts": 2}
             )
-            self._client = session.create_client(
-                "kms", region_name=self._region, endpoint_url=self._endpoint, config=config
-            )
+            self._client = session.create_client("kms", region_name=self._region, config=config)
         return getattr(self._client, operation)(**arguments)

@@ -1,12 +1,15 @@
 """AWS's signature of a request, and where its keys come from, by botocore."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 import botocore.session  # pyright: ignore[reportMissingTypeStubs]
 from botocore.auth import SigV4Auth  # pyright: ignore[reportMissingTypeStubs]
 from botocore.awsrequest import AWSRequest  # pyright: ignore[reportMissingTypeStubs]
+from botocore.credentials import ReadOnlyCredentials  # pyright: ignore[reportMissingTypeStubs]
 
+from terrace_common.governance import AWS_KEY_VARIABLES
 from terrace_gateway.guardrails.port import GuardrailFailedError
 
 
@@ -40,6 +43,21 @@ class AmbientCredentials:
         if self._found is None:
             self._found = cast("Any", botocore.session.Session()).get_credentials()
         return None if self._found is None else self._found.get_frozen_credentials()
+
+
+class KeyCredentials:
+    """The access keys of ``credentials: keys``: ``AWS_KEY_VARIABLES``, as ``find`` gives them."""
+
+    def __init__(self, find: Callable[[str], str | None]) -> None:
+        self._find = find
+
+    async def get(self) -> Any:
+        """The keys in force; the translator has no session token for them either."""
+        found = [self._find(variable) for variable in AWS_KEY_VARIABLES]
+        absent = [name for name, value in zip(AWS_KEY_VARIABLES, found, strict=True) if not value]
+        if absent:
+            raise GuardrailFailedError(f"the guard has no {' and no '.join(absent)}")
+        return cast("Any", ReadOnlyCredentials)(*found, None)
 
 
 def signed_headers(credentials: Any, url: str, body: bytes, *, region: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from terrace_common.governance.catalogue import BedrockProvider
 from terrace_common.governance.guardrails import Action, BedrockGuardrail, UnitPrices
 from terrace_gateway.calls.ports import Amounts, Verdict
-from terrace_gateway.guardrails.aws_signing import signed_headers
+from terrace_gateway.guardrails.aws_signing import KeyCredentials, signed_headers
 from terrace_gateway.guardrails.bedrock_assessment import Assessment, read_assessments
 from terrace_gateway.guardrails.http_client import GuardrailHttp, NotConnectedError
 from terrace_gateway.guardrails.local import Named
@@ -55,6 +55,9 @@ class BedrockGuard:
         self._section = section
         self._provider = provider
         self._http = http
+        self._credentials = (
+            http.ambient if provider.credentials == "ambient" else KeyCredentials(http.credential)
+        )
         endpoint = provider.endpoint or f"https://bedrock-runtime.{provider.region}.amazonaws.com"
         identifier = quote(section.guardrail_id, safe="-._~")
         version = section.guardrail_version
@@ -139,7 +142,7 @@ class BedrockGuard:
             return assessment
 
     async def _signed(self, body: bytes) -> dict[str, str]:
-        credentials = await self._http.credentials.get()
+        credentials = await self._credentials.get()
         return signed_headers(credentials, self._url, body, region=self._provider.region)
 
 

@@ -19,9 +19,10 @@ CONNECT_SECONDS = 2
 class GuardrailHttp:
     """One pool for all guardrails. No redirects, no proxies of the environment, no retries."""
 
-    credentials: AwsCredentials = field(default_factory=AmbientCredentials)
+    ambient: AwsCredentials = field(default_factory=AmbientCredentials)
+    """Of Bedrock providers with ``credentials: ambient``."""
     credential: Callable[[str], str | None] = os.environ.get
-    """What ``token_env`` names; ``None``: there is none."""
+    """What ``token_env`` names, and the keys of ``credentials: keys``; ``None``: there is none."""
     _session: aiohttp.ClientSession | None = None
 
     async def open(self) -> None:

@@ -36,10 +36,13 @@ class Candidate:
     price_version: str | None = None
     """What it was reserved at."""
     policy_version: int | None = None
+    images: int = 0
+    """In its request."""
 
 
 Rate = Callable[[Candidate, Usage], Awaitable[int | None]]
-"""What this usage cost at the price that the attempt was reserved at; ``None``: it is not known."""
+"""What one call of the attempt cost, with this usage and the request's images, at the price that
+the attempt was reserved at; ``None``: it is not known."""
 
 
 class BillSource(Protocol):
@@ -159,26 +162,33 @@ class BedrockBill:
 
 
 async def billed_by(lines: Sequence[InvocationLine], candidate: Candidate, rate: Rate) -> Billed:
-    """The sum of an attempt's lines, each request once."""
+    """The sum of an attempt's lines, each request once. Each is priced as the call that it is."""
     distinct = {line.request_id: line for line in lines}.values()
-    usage = Usage(
-        input_tokens=sum(line.input_tokens for line in distinct),
-        output_tokens=sum(line.output_tokens for line in distinct),
-        cache_read_tokens=sum(line.cache_read_tokens for line in distinct),
-        cache_write_tokens=sum(line.cache_write_tokens for line in distinct),
-    )
-    failed = all(line.error is not None for line in distinct)
-    cost: int | None = 0
-    if usage.all_input_tokens or usage.output_tokens:
-        cost = await rate(candidate, usage)
+    usages = [_usage(line) for line in distinct]
+    cost = 0
+    priced = True
+    for usage in usages:
+        if usage.all_input_tokens or usage.output_tokens:
+            one = await rate(candidate, usage)
+            cost += one or 0
+            priced = priced and one is not None
     return Billed(
-        calls=len(distinct),
+        calls=len(usages),
         in_flight=False,
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        cost_micro_usd=cost or 0,
-        priced=cost is not None,
-        outcome="upstream_error" if failed else "ok",
-        cache_read_tokens=usage.cache_read_tokens,
-        cache_write_tokens=usage.cache_write_tokens,
+        input_tokens=sum(usage.input_tokens for usage in usages),
+        output_tokens=sum(usage.output_tokens for usage in usages),
+        cost_micro_usd=cost,
+        priced=priced,
+        outcome="upstream_error" if all(line.error is not None for line in distinct) else "ok",
+        cache_read_tokens=sum(usage.cache_read_tokens for usage in usages),
+        cache_write_tokens=sum(usage.cache_write_tokens for usage in usages),
+    )
+
+
+def _usage(line: InvocationLine) -> Usage:
+    return Usage(
+        input_tokens=line.input_tokens,
+        output_tokens=line.output_tokens,
+        cache_read_tokens=line.cache_read_tokens,
+        cache_write_tokens=line.cache_write_tokens,
     )

@@ -24,7 +24,8 @@ OUTSIDE_OF_THE_HASH = frozenset(
 """What the database adds: not part of what a writer said."""
 _DEFAULTS: dict[str, object] = {
     "revision": 0, "input_tokens": 0, "output_tokens": 0, "cache_read_tokens": 0,
-    "cache_write_tokens": 0, "cache_write_1h_tokens": 0, "amount_micro_usd": 0, "charges": [],
+    "cache_write_tokens": 0, "cache_write_1h_tokens": 0, "images": 0, "amount_micro_usd": 0,
+    "charges": [],
 }  # fmt: skip
 
 

@@ -202,8 +202,8 @@ _NUMBERS = frozenset(
     {
         "entry_id", "seq", "revision", "incarnation_id", "policy_version", "reserved_micro_usd",
         "reserved_input_tokens", "reserved_output_tokens", "input_tokens", "output_tokens",
-        "cache_read_tokens", "cache_write_tokens", "cache_write_1h_tokens", "amount_micro_usd",
-        "latency_ms", "first_byte_ms",
+        "cache_read_tokens", "cache_write_tokens", "cache_write_1h_tokens", "images",
+        "amount_micro_usd", "latency_ms", "first_byte_ms",
     }
 )  # fmt: skip
 

@@ -31,13 +31,14 @@ MAX_DRIFTS = 100
 _CANDIDATES: LiteralString = """
 SELECT attempt_id, provider, CASE state WHEN 'settled' THEN 'free' ELSE state END,
        extract(epoch FROM clock_timestamp() - opened_at)::float, opened_at, model,
-       NULL::text, true, deployment, price_version, NULL::bigint
+       NULL::text, true, deployment, price_version, NULL::bigint, 0::bigint
 FROM attempt WHERE provider = %(provider)s
   AND (state = 'unknown' OR (state = 'settled' AND outcome = 'upstream_error'))
 UNION ALL
 SELECT attempt_id, provider, state, extract(epoch FROM clock_timestamp() - opened_at)::float,
        opened_at, record ->> 'model', upstream_request_id, false, record ->> 'deployment',
-       record ->> 'price_version', (record ->> 'policy_version')::bigint
+       record ->> 'price_version', (record ->> 'policy_version')::bigint,
+       coalesce((record ->> 'images')::bigint, 0)
 FROM open_attempt WHERE provider = %(provider)s AND state IN ('unknown', 'free')
 ORDER BY 5 LIMIT %(limit)s
 """
@@ -45,21 +46,23 @@ ORDER BY 5 LIMIT %(limit)s
 _SECOND_LOOKS: LiteralString = """
 SELECT attempt_id, provider, 'not_billed',
        extract(epoch FROM clock_timestamp() - opened_at)::float, opened_at, model, NULL::text, true,
-       deployment, price_version, NULL::bigint
+       deployment, price_version, NULL::bigint, 0::bigint
 FROM attempt
 WHERE provider = %(provider)s AND state = 'reconciled' AND outcome = 'upstream_error'
   AND opened_at > clock_timestamp() - make_interval(secs => %(seconds)s)
 UNION ALL
 SELECT attempt_id, provider, state, extract(epoch FROM clock_timestamp() - opened_at)::float,
        opened_at, record ->> 'model', upstream_request_id, false, record ->> 'deployment',
-       record ->> 'price_version', (record ->> 'policy_version')::bigint
+       record ->> 'price_version', (record ->> 'policy_version')::bigint,
+       coalesce((record ->> 'images')::bigint, 0)
 FROM open_attempt WHERE provider = %(provider)s AND state = 'not_billed'
   AND opened_at > clock_timestamp() - make_interval(secs => %(seconds)s)
 ORDER BY 5 DESC LIMIT %(limit)s
 """
 _SETTLED: LiteralString = """
 SELECT attempt_id, provider, 'settled', extract(epoch FROM clock_timestamp() - opened_at)::float,
-       opened_at, model, upstream_request_id, false, deployment, price_version, policy_version
+       opened_at, model, upstream_request_id, false, deployment, price_version, policy_version,
+       images
 FROM ledger_entry
 WHERE provider = %(provider)s AND kind = 'attempt' AND NOT late AND outcome <> 'not_sent'
   AND opened_at > clock_timestamp() - make_interval(secs => %(seconds)s)

@@ -30,12 +30,13 @@ class RecordedPrices:
         self._specs: dict[int, Governance | None] = {}
 
     async def cost(self, attempt: Candidate, usage: Usage) -> int | None:
-        """Micro-USD; ``None``: the price that the attempt was reserved at cannot be found.
+        """Micro-USD of one call with this usage and the request's images; ``None``: the price that
+        the attempt was reserved at cannot be found.
 
         Raises ``AuthorityUnavailableError``.
         """
         quote = await self._quote(attempt)
-        return None if quote is None else quote.cost(units_of(usage))
+        return None if quote is None else quote.cost(units_of(usage, images=attempt.images))
 
     async def _quote(self, attempt: Candidate) -> Quote | None:
         if attempt.price_version is None:

@@ -69,6 +69,7 @@ CREATE TABLE ledger_entry (
     cache_read_tokens     bigint NOT NULL DEFAULT 0,
     cache_write_tokens    bigint NOT NULL DEFAULT 0,
     cache_write_1h_tokens bigint NOT NULL DEFAULT 0,       -- part of cache_write_tokens
+    images                bigint NOT NULL DEFAULT 0,       -- in the request; 0 in corrections
     amount_micro_usd      bigint NOT NULL DEFAULT 0,
     latency_ms            bigint,
     first_byte_ms         bigint,
@@ -85,7 +86,7 @@ CREATE TABLE ledger_entry (
     CHECK (kind IN ('correction', 'rerating') OR revision = 0),
     CHECK (kind IN ('correction', 'rerating')
            OR (amount_micro_usd >= 0 AND input_tokens >= 0 AND output_tokens >= 0
-               AND cache_read_tokens >= 0 AND cache_write_tokens >= 0)),
+               AND cache_read_tokens >= 0 AND cache_write_tokens >= 0 AND images >= 0)),
     CHECK (octet_length(previous_hash) = 32 AND octet_length(hash) = 32)
 ) PARTITION BY RANGE (opened_at);
 
@@ -227,6 +228,7 @@ BEGIN
     r.cache_read_tokens := coalesce(r.cache_read_tokens, 0);
     r.cache_write_tokens := coalesce(r.cache_write_tokens, 0);
     r.cache_write_1h_tokens := coalesce(r.cache_write_1h_tokens, 0);
+    r.images := coalesce(r.images, 0);
     r.amount_micro_usd := coalesce(r.amount_micro_usd, 0);
     r.charges := coalesce(r.charges, '[]');
     r.created_at := clock_timestamp();
@@ -631,7 +633,7 @@ CREATE VIEW ledger_all AS
            NULL::bigint AS first_byte_ms, NULL::text AS upstream_request_id,
            NULL::text AS decision, NULL::text AS reason, NULL::jsonb AS detail,
            NULL::text AS actor, NULL::text AS writer, NULL::bigint AS seq, created_at AS opened_at,
-           NULL::text AS clamped
+           NULL::text AS clamped, 0::bigint AS images
     FROM ledger
     UNION ALL
     SELECT entry_id, attempt_id, kind, revision, request_id, trace_id, key_id, team, model,
@@ -639,7 +641,7 @@ CREATE VIEW ledger_all AS
            reserved_micro_usd, usage_source, outcome, price_version, replica, created_at,
            org, user_name, app, key_name, cache_read_tokens, cache_write_tokens,
            cache_write_1h_tokens, purpose, policy_version, latency_ms, first_byte_ms, upstream_request_id, decision, reason,
-           detail, actor, writer, seq, opened_at, clamped
+           detail, actor, writer, seq, opened_at, clamped, images
     FROM ledger_entry WHERE NOT late;
 
 -- Administrative changes are part of a chain too, whoever inserts the audit record.

@@ -2,18 +2,26 @@
 long is lowered, and told, whether or not quota_sync lives."""
 
 import asyncio
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Protocol
 
 import structlog
 from prometheus_client.core import GaugeMetricFamily
 
 from terrace_gateway.calls.ports import AuthorityUnavailableError, Decision
-from terrace_gateway.policy.upstream_quotas import QuotaStanding, UpstreamQuotaStore
+from terrace_gateway.policy.upstream_quotas import Degraded, QuotaStanding, UpstreamQuotaStore
 
 log = structlog.get_logger()
 
 EVERY_SECONDS = 10.0
+
+
+class QuotaJournal(Protocol):
+    """The part of the journal that changes of quotas need."""
+
+    async def record(self, decision: Decision) -> None:
+        """An entry of its own, durable when it returns. Raises ``AuthorityUnavailableError``."""
+        ...
 
 
 class UpstreamQuotaWatch:
@@ -22,13 +30,14 @@ class UpstreamQuotaWatch:
     def __init__(
         self,
         store: UpstreamQuotaStore,
-        note: Callable[[Decision], None],
+        journal: QuotaJournal,
         *,
         every_seconds: float = EVERY_SECONDS,
     ) -> None:
         self._store = store
-        self._note = note
+        self._journal = journal
         self._every_seconds = every_seconds
+        self._resting = False
         self.standing = QuotaStanding(0, 0, 0.0)
         """As of the last look."""
 
@@ -42,17 +51,27 @@ class UpstreamQuotaWatch:
                 continue
 
     async def look(self) -> int:
-        """One look; how many shares it lowered. Raises ``AuthorityUnavailableError``."""
+        """One look; how many shares it lowered, each an entry of the ledger.
+
+        Raises ``AuthorityUnavailableError``: nothing was lowered, or the spool takes no entry of
+        what was (the audit record, made with the change, has it).
+        """
+        if self._resting:
+            return 0
         lowered, self.standing = await self._store.degrade()
-        for one in lowered:
-            pool, dimension, seconds = one.place
-            detail = {
-                "pool": pool, "dimension": dimension, "window_seconds": seconds,
-                "amount": one.amount, "age_seconds": round(one.age_seconds),
-            }  # fmt: skip
+        details = [_detail(one) for one in lowered]
+        for detail in details:
             log.warning("upstream_quota_stale", **detail)
-            self._note(Decision("alert", "upstream_quota_stale", detail, "", "", None))
+        for detail in details:
+            if not self._resting:
+                await self._journal.record(
+                    Decision("alert", "upstream_quota_stale", detail, "", "", None)
+                )
         return len(lowered)
+
+    def rest(self) -> None:
+        """Look no more: the journal is about to be sealed. Another guard does it."""
+        self._resting = True
 
     def collect(self) -> Iterator[Any]:
         """As prometheus_client asks."""
@@ -71,3 +90,11 @@ class UpstreamQuotaWatch:
             "Age of the upstream quota that was read the longest ago.",
             value=self.standing.oldest_seconds,
         )
+
+
+def _detail(one: Degraded) -> dict[str, object]:
+    pool, dimension, seconds = one.place
+    return {
+        "pool": pool, "dimension": dimension, "window_seconds": seconds,
+        "amount": one.amount, "age_seconds": round(one.age_seconds),
+    }  # fmt: skip

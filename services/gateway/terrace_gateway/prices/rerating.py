@@ -22,6 +22,8 @@ class PastAttempt:
     units: Units
     amount_micro_usd: int
     """With its corrections and earlier re-ratings."""
+    billed: bool = True
+    """False: it used nothing and cost nothing, as one that was refused or not sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,4 +63,5 @@ def rerate(
         if quote.version != book.version:
             yield attempt, None
             continue
-        yield attempt, Rerating(attempt, book.version, quote.cost(attempt.units))
+        cost = quote.cost(attempt.units) if attempt.billed else 0
+        yield attempt, Rerating(attempt, book.version, cost)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from psycopg.rows import dict_row
+from psycopg.rows import DictRow, dict_row
 
 from terrace_common.prices import Units
 from terrace_gateway.database import Database
@@ -19,7 +19,8 @@ _PAGE = f"""
            sum(cache_read_tokens) FILTER (WHERE {_KNOWN})::bigint AS cache_read_tokens,
            sum(cache_write_tokens) FILTER (WHERE {_KNOWN})::bigint AS cache_write_tokens,
            sum(cache_write_1h_tokens) FILTER (WHERE {_KNOWN})::bigint AS cache_write_1h_tokens,
-           sum(amount_micro_usd)::bigint AS amount_micro_usd
+           sum(images)::bigint AS images, sum(amount_micro_usd)::bigint AS amount_micro_usd,
+           sum(amount_micro_usd) FILTER (WHERE {_KNOWN})::bigint AS settled_micro_usd
     FROM ledger_entry
     WHERE NOT late AND kind IN ('attempt', 'correction', 'rerating') AND purpose <> 'guardrail'
       AND opened_at >= %(since)s AND opened_at < %(until)s
@@ -61,24 +62,7 @@ class ReratingStore:
             cursor = connection.cursor(row_factory=dict_row)
             await cursor.execute(_PAGE, values)
             rows = await cursor.fetchall()
-        return [
-            PastAttempt(
-                attempt_id=row["attempt_id"],
-                opened_at=row["opened_at"],
-                model=row["model"],
-                provider=row["provider"],
-                deployment=row["deployment"],
-                units=Units(
-                    input_tokens=row["input_tokens"],
-                    output_tokens=row["output_tokens"],
-                    cache_read_tokens=row["cache_read_tokens"],
-                    cache_write_tokens=row["cache_write_tokens"] - row["cache_write_1h_tokens"],
-                    cache_write_1h_tokens=row["cache_write_1h_tokens"],
-                ),
-                amount_micro_usd=row["amount_micro_usd"],
-            )
-            for row in rows
-        ]
+        return [_past(row) for row in rows]
 
     async def write(self, reratings: Sequence[Rerating], *, actor: str, reason: str) -> int:
         """Append an entry for each, all or none. Returns how many were new: an attempt is re-rated
@@ -102,3 +86,25 @@ class ReratingStore:
                 row = await cursor.fetchone()
                 written += row is not None and row[0] is True
         return written
+
+
+def _past(row: DictRow) -> PastAttempt:
+    units = Units(
+        input_tokens=row["input_tokens"],
+        output_tokens=row["output_tokens"],
+        cache_read_tokens=row["cache_read_tokens"],
+        cache_write_tokens=row["cache_write_tokens"] - row["cache_write_1h_tokens"],
+        cache_write_1h_tokens=row["cache_write_1h_tokens"],
+        images=row["images"],
+    )
+    used = units.all_input_tokens + units.output_tokens
+    return PastAttempt(
+        attempt_id=row["attempt_id"],
+        opened_at=row["opened_at"],
+        model=row["model"],
+        provider=row["provider"],
+        deployment=row["deployment"],
+        units=units,
+        amount_micro_usd=row["amount_micro_usd"],
+        billed=used > 0 or row["settled_micro_usd"] > 0,
+    )

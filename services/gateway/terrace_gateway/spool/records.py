@@ -53,7 +53,8 @@ def moment_text(moment: datetime) -> str:
 
 
 def open_fields(record: OpenRecord) -> Fields:
-    """An open record. ``charges`` is what it counts as if it is never closed."""
+    """An open record. ``charges`` is what it counts as if it is never closed; ``images`` is there
+    only if the request has some, and its close repeats it."""
     fields = _caller_fields(record.caller)
     fields |= {
         "attempt_id": record.attempt_id,
@@ -74,6 +75,7 @@ def open_fields(record: OpenRecord) -> Fields:
         "reserved_output_tokens": record.reserved.output_tokens,
         "hard_limit_seconds": record.hard_limit_seconds,
         "charges": charge_list(record.hold.charges),
+        "images": record.images or None,
     }
     return {key: value for key, value in fields.items() if value is not None}
 

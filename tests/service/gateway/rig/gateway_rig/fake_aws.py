@@ -1,21 +1,27 @@
-"""S3 and CloudWatch Logs as botocore's clients see them, with books of their own."""
+"""S3, CloudWatch Logs and KMS as botocore's clients see them, with books of their own."""
 
+import base64
 import hashlib
 import json
+import secrets
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
+KMS = "TrentService"
+
 
 class FakeAws:
-    """One server for both. ``objects`` by bucket and key; ``events`` by log group."""
+    """One server for all. ``objects`` by bucket and key; ``events`` by log group; ``keys`` of KMS
+    with what each encrypted: its cipher text -> what it was, and the context."""
 
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, bytes]] = {}
         self.retained: dict[str, str] = {}
         self.events: dict[str, list[dict[str, Any]]] = {}
+        self.keys: dict[str, dict[str, tuple[str, dict[str, str]]]] = {}
         self.broken = False
         self.page = 2
         aws = self
@@ -62,7 +68,9 @@ class FakeAws:
 
             def do_POST(self) -> None:
                 order = json.loads(self._body())
-                self._answer(*aws.logs(order), "application/x-amz-json-1.1")
+                service, _, operation = self.headers["X-Amz-Target"].partition(".")
+                answer = aws.kms(operation, order) if service == KMS else aws.logs(order)
+                self._answer(*answer, "application/x-amz-json-1.1")
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
@@ -74,6 +82,7 @@ class FakeAws:
         return {
             "AWS_ENDPOINT_URL_S3": self.url,
             "AWS_ENDPOINT_URL_CLOUDWATCH_LOGS": self.url,
+            "AWS_ENDPOINT_URL_KMS": self.url,
             "AWS_ACCESS_KEY_ID": "AKIAFAKE",
             "AWS_SECRET_ACCESS_KEY": "fake",
             "AWS_DEFAULT_REGION": "us-east-1",
@@ -138,6 +147,21 @@ class FakeAws:
         if begin + self.page < len(found):
             answer["nextToken"] = str(begin + self.page)
         return 200, json.dumps(answer).encode()
+
+    def kms(self, operation: str, order: dict[str, Any]) -> tuple[int, bytes]:
+        """Encrypt and Decrypt, by the ARN of a key."""
+        name = order["KeyId"]
+        book = self.keys.get(name)
+        if book is None:
+            return 400, b'{"__type": "NotFoundException", "message": "no such key"}'
+        if operation == "Encrypt":
+            blob = base64.b64encode(secrets.token_bytes(64)).decode()
+            book[blob] = (order["Plaintext"], order["EncryptionContext"])
+            return 200, json.dumps({"CiphertextBlob": blob, "KeyId": name}).encode()
+        plain, context = book.get(order["CiphertextBlob"], ("", None))
+        if context != order["EncryptionContext"]:
+            return 400, b'{"__type": "InvalidCiphertextException"}'
+        return 200, json.dumps({"Plaintext": plain, "KeyId": name}).encode()
 
 
 def _error(code: str) -> bytes:
