@@ -3,8 +3,8 @@
 ``.venv-services/bin/python tests/bench/gateway_overhead.py [--seconds S] [--peer NAME=URL@PID]``
 
 Subjects, each a process of its own before the same provider: a raw relay (Starlette and aiohttp,
-what a team writes in an afternoon), our relay (server, dispatch, bulkhead, relay, usage scan), and
-bare LiteLLM as the translator runs it. ``--guard`` puts the whole guard before both ways.
+what a team writes in an afternoon), our relay (server, dispatch, bulkhead, relay, usage scan), bare
+LiteLLM, and our translator. ``--guard`` puts the whole guard before relay and translator.
 CPU is the subject's own (user and system time of the process); the provider's and the client's do
 not count. Rounds of the subjects take turns, so that a busy machine is busy for all of them.
 It prints and asserts nothing.

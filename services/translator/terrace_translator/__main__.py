@@ -1,8 +1,8 @@
 """``python -m terrace_translator``. Exits with 0 told to end, 1 LiteLLM failed, 2 config."""
 
-import asyncio
 import sys
 
+import uvloop
 from pydantic import ValidationError
 
 from terrace_translator.config import ConfigError
@@ -13,7 +13,7 @@ from terrace_translator.warm_up import WarmUpError
 
 def main() -> int:
     try:
-        asyncio.run(run(Settings()))
+        uvloop.run(run(Settings()))  # as LiteLLM's own command does
     except (ConfigError, ValidationError) as refused:
         _say(str(refused))
         return 2

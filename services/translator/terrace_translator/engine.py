@@ -14,7 +14,7 @@ import yaml
 from uvicorn import Config, Server
 
 from terrace_translator import config as translator_config
-from terrace_translator import pod_identity, rehearsal_provider
+from terrace_translator import one_caller, pod_identity, rehearsal_provider
 from terrace_translator.environment import prepare_process
 from terrace_translator.private_files import make_private_directory, write_private
 from terrace_translator.settings import Settings
@@ -92,6 +92,7 @@ def _server(settings: Settings, master_key: str, *, keep: Collection[str]) -> _S
     prepare_process(config_file=str(settings.effective_config), master_key=master_key, keep=keep)
     # Here and not at the top: it takes seconds, and reads the environment while it is imported.
     app = importlib.import_module("litellm.proxy.proxy_server").app
+    one_caller.admit(app, master_key)
     return _Server(
         Config(
             app,

@@ -40,6 +40,7 @@ def report(rounds: list[Round]) -> str:
             "guard-relay",
             "plain",
         ),
+        ("CPU per call, our translator over LiteLLM", "translator", "litellm", "plain"),
         ("streams per core, relay over LiteLLM", "litellm", "relay", "stream"),
         ("CPU of 1,000 chunks, relay over raw (<= 2)", "relay", "raw", "stream of 1000"),
         (

@@ -32,7 +32,7 @@ REST = (
 
 
 @asynccontextmanager
-async def guards(folder: Path, api_base: str, litellm: int) -> AsyncIterator[list[Subject]]:
+async def guards(folder: Path, api_base: str, translator: int) -> AsyncIterator[list[Subject]]:
     """Two subjects of one guard: its relay, and itself with LiteLLM behind it."""
     folder.chmod(0o755)  # Postgres runs as another user
     (folder / "postgres").mkdir()
@@ -63,7 +63,7 @@ async def guards(folder: Path, api_base: str, litellm: int) -> AsyncIterator[lis
         )
         translated = replace(
             relayed, name="guard-litellm", model="bench", slow=True,
-            pids=(guard.process.pid, litellm),
+            pids=(guard.process.pid, translator),
         )  # fmt: skip
         try:
             yield [relayed, translated]

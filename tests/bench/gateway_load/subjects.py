@@ -16,6 +16,7 @@ import yaml
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
+TRANSLATOR_PYTHON = str(ROOT / ".venv-translator/bin/python")
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -72,29 +73,36 @@ async def all_subjects(
             f"{api_base}/chat/completions",
         )  # fmt: skip
         ours = run("relay", sys.executable, str(HERE / "our_relay.py"), str(ports[1]), api_base)
-        litellm = _litellm(folder, api_base, run)
+        translator = _translator(folder, api_base, run)
+        bare_socket, bare_key = folder / "bare.sock", "sk-bench-bare"
+        bare = run(
+            "litellm", TRANSLATOR_PYTHON, str(HERE / "bare_litellm.py"),
+            str(folder / "translator.yaml"), str(bare_socket), bare_key, BENCH_KEY="k",
+        )  # fmt: skip
         for port in (provider_port, *ports):
             await _listening(port)
-        await _until((folder / "engine/ready").exists, 300, folder / "litellm.log")
+        await _until((folder / "engine/ready").exists, 300, folder / "translator.log")
+        await _until(bare_socket.exists, 300, folder / "litellm.log")
         key = (folder / "engine/master-key").read_text().strip()
         subjects = [
             Subject("raw", f"http://127.0.0.1:{ports[0]}", (raw,)),
             Subject("relay", f"http://127.0.0.1:{ports[1]}", (ours,)),
             Subject(
-                "litellm",
-                "http://translator",
-                (litellm,),
-                socket=folder / "engine/engine.sock",
-                headers={"authorization": f"Bearer {key}"},
-                slow=True,
+                "litellm", "http://litellm", (bare,), socket=bare_socket,
+                headers={"authorization": f"Bearer {bare_key}"}, slow=True,
             ),
-        ]
+            Subject(
+                "translator", "http://translator", (translator,),
+                socket=folder / "engine/engine.sock",
+                headers={"authorization": f"Bearer {key}"}, slow=True,
+            ),
+        ]  # fmt: skip
         if not guard:
             yield [*subjects, *peers]
             return
         from .guard import guards
 
-        async with guards(folder, api_base, litellm) as made:
+        async with guards(folder, api_base, translator) as made:
             yield [*subjects, *made, *peers]
     finally:
         for process in started:
@@ -106,7 +114,7 @@ async def all_subjects(
                 process.kill()
 
 
-def _litellm(folder: Path, api_base: str, run: Callable[..., int]) -> int:
+def _translator(folder: Path, api_base: str, run: Callable[..., int]) -> int:
     config = {
         "model_list": [
             {
@@ -123,7 +131,7 @@ def _litellm(folder: Path, api_base: str, run: Callable[..., int]) -> int:
     file = folder / "translator.yaml"
     file.write_text(yaml.safe_dump(config))
     return run(
-        "litellm", str(ROOT / ".venv-translator/bin/python"), "-m", "terrace_translator",
+        "translator", TRANSLATOR_PYTHON, "-m", "terrace_translator",
         TERRACE_TRANSLATOR_CONFIG=str(file), TERRACE_ENGINE_DIRECTORY=str(folder / "engine"),
         BENCH_KEY="k",
     )  # fmt: skip

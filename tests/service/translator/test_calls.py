@@ -164,12 +164,25 @@ async def test_no_credential_in_answers(translator: Translator) -> None:
             assert translator.master_key not in shown
 
 
-async def test_nothing_without_the_master_key(translator: Translator) -> None:
-    path, body = chat("sim-small")
-    for header in ({"authorization": "Bearer sk-wrong"}, {"authorization": ""}):
-        answer = await translator.client.post(path, json=body, headers=header)
+WRONG_KEYS = {
+    "nothing": lambda _: {"authorization": ""},
+    "another": lambda _: {"authorization": "Bearer sk-wrong"},
+    "more": lambda key: {"authorization": f"Bearer {key}0"},
+    "less": lambda key: {"authorization": f"Bearer {key[:-1]}"},
+    "its own case": lambda key: {"authorization": f"Bearer {key.upper()}"},
+    "not ASCII": lambda _: {"authorization": "Bearer sk-\u00fc".encode("latin-1")},
+    "another header": lambda _: {"authorization": "", "x-api-key": "sk-wrong"},
+    "their own header": lambda _: {"authorization": "", "x-litellm-api-key": "Bearer sk-wrong"},
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_KEYS)
+async def test_nothing_without_the_master_key(translator: Translator, wrong: str) -> None:
+    headers = WRONG_KEYS[wrong](translator.master_key)
+    for path, body in (chat("sim-small"), converse(), ("/v1/embeddings", {"input": "a"})):
+        answer = await translator.client.post(path, json=body, headers=headers)
         assert answer.status_code in (400, 401, 403, 500)
-        assert answer.status_code != 200
+    assert (await translator.client.get("/v1/models", headers=headers)).status_code >= 400
     assert translator.provider.calls == []
 
 
