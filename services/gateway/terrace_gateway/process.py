@@ -25,11 +25,10 @@ from terrace_gateway.settings import Settings
 log = structlog.get_logger()
 
 WATCH_SECONDS = 0.5
-# A call waits for the spool's writer thread twice; with Python's default of 5 ms a thread that has
-# work may keep the other from going on for longer than the sync itself takes.
+# A call waits for the spool's writer thread twice, and with Python's default of 5 ms a thread that
+# has work may keep the other from going on. What it gains is within what our machine moves.
 SWITCH_SECONDS = 0.0002
-# A call makes some thousand containers that end with it: Python's default looks for cycles among
-# them several times per call.
+# What a call makes ends with it: cycles are seldom worth looking for. Not measured apart.
 YOUNG_OBJECTS = 20_000
 
 

@@ -16,6 +16,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent / "rig"))
 
 from gateway_rig.fake_aws import FakeAws
+from gateway_rig.fake_idp import FakeIdp
 from gateway_rig.fake_upstream import FakeUpstream
 from gateway_rig.guard import GuardProcess, InProcessGuard, guard_settings, write_files
 from gateway_rig.postgres import Postgres
@@ -35,6 +36,15 @@ def postgres() -> Iterator[Postgres]:
         server.create()
         yield server
         server.stop()
+
+
+@pytest.fixture
+async def idp() -> AsyncIterator[FakeIdp]:
+    """An identity provider with one key."""
+    made = FakeIdp()
+    made.rotate("k", "ES256")
+    async with made.running():
+        yield made
 
 
 @pytest.fixture

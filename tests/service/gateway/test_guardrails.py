@@ -54,14 +54,6 @@ async def service(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeGuardrai
 
 
 @pytest.fixture
-async def idp() -> AsyncIterator[FakeIdp]:
-    made = FakeIdp()
-    made.rotate("k", "ES256")
-    async with made.running():
-        yield made
-
-
-@pytest.fixture
 async def guarded(
     make_guard: Make, governance_text: str, service: FakeGuardrailService, idp: FakeIdp,
     tmp_path: Path,

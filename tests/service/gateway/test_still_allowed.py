@@ -2,7 +2,7 @@
 sent any more, and it costs nothing. What changes while a candidate fails holds for the next."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
@@ -251,14 +251,6 @@ async def test_counting_tokens_costs_nothing_and_freezes_nothing(
     assert {entry["kind"] for entry in await guard.entries()} == {"attempt"}
     other = await guard.key()
     assert (await say(guard, other, "/v1/messages", **body)).status == 200
-
-
-@pytest.fixture
-async def idp() -> AsyncIterator[FakeIdp]:
-    made = FakeIdp()
-    made.rotate("k", "ES256")
-    async with made.running():
-        yield made
 
 
 def callers(idp: FakeIdp) -> dict[str, str]:

@@ -71,16 +71,13 @@ class Api:
 
     async def admin(self, method: str, path: str, **kwargs: Any) -> Any:
         headers = {"authorization": f"Bearer {ADMIN_KEY}"}
-        response = await self.http.request(
-            method, f"{self.admin_url}/admin/v1{path}", headers=headers, **kwargs
-        )
-        began = time.monotonic()
+        url = f"{self.admin_url}/admin/v1{path}"
         # A connection that the database's restart broke is met once: who only reads asks again.
-        while method == "GET" and _is_away(response) and time.monotonic() - began < AWAY_SECONDS:
+        until = time.monotonic() + (AWAY_SECONDS if method == "GET" else 0)
+        response = await self.http.request(method, url, headers=headers, **kwargs)
+        while _is_away(response) and time.monotonic() < until:
             await asyncio.sleep(0.2)
-            response = await self.http.request(
-                method, f"{self.admin_url}/admin/v1{path}", headers=headers, **kwargs
-            )
+            response = await self.http.request(method, url, headers=headers, **kwargs)
         assert response.status_code < 300, response.text
         return response.json()
 
