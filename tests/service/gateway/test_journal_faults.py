@@ -121,7 +121,7 @@ async def test_a_second_journal_on_the_volume_is_refused(tmp_path: Path) -> None
 
 
 WRITER = """
-import asyncio, sys
+import asyncio, os, sys
 from pathlib import Path
 from gateway_rig.journal_records import close_record, open_record
 from terrace_gateway.clock import Clock
@@ -130,13 +130,16 @@ from terrace_gateway.spool.journal import SpoolJournal
 async def main():
     journal = SpoolJournal(Path(sys.argv[1]), replica="r", clock=Clock(), segment_bytes=65536)
     journal.start()
+    def say(word, record):
+        os.write(1, f"{word} {record.attempt_id}\\n".encode())  # whole: print may write it in parts
+
     async def caller():
         while True:
             record = open_record()
             await journal.open(record)
-            print("open", record.attempt_id, flush=True)
+            say("open", record)
             await journal.close(close_record(record))
-            print("closed", record.attempt_id, flush=True)
+            say("closed", record)
     await asyncio.gather(*(caller() for _ in range(20)))
 
 asyncio.run(main())
@@ -153,10 +156,13 @@ async def test_what_a_killed_writer_was_told_is_durable_is_there(
         env={**os.environ, "PYTHONPATH": rig},
     ) as child:  # fmt: skip
         assert child.stdout is not None
-        said = [child.stdout.readline().split() for _ in range(lines)]
+        said = [child.stdout.readline() for _ in range(lines)]
         child.kill()
-        said += [line.split() for line in child.stdout.read().splitlines()]
-    told = {word: {line[1] for line in said if line[:1] == [word]} for word in ("open", "closed")}
+        said += child.stdout.read().splitlines(keepends=True)
+    told: dict[str, set[str]] = {"open": set(), "closed": set()}
+    for word, attempt in (line.split() for line in said if line.endswith("\n")):
+        told[word].add(attempt)
+    assert told["open"]
     journal = SpoolJournal(tmp_path, replica="r", clock=Clock())
     journal.start()
     entries: dict[str, bytes] = {}
