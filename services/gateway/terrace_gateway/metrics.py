@@ -17,7 +17,7 @@ _CALL = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 
 
 class SpoolMetrics:
-    """What the spool tells: a ``SpoolObserver``, called in its writer thread."""
+    """What the spool tells: a ``SpoolObserver``, called in the event loop or the spool's thread."""
 
     def __init__(self, r: CollectorRegistry) -> None:
         self._records = Histogram(

@@ -10,9 +10,10 @@ from gateway_rig.fake_upstream import Behaviour, FakeUpstream
 from gateway_rig.guard import InProcessGuard
 from gateway_rig.postgres import Postgres
 
-from terrace_gateway.calls.ports import OpenRecord
+from terrace_gateway.calls.ports import CloseRecord, OpenRecord
 from terrace_gateway.ledger import bill_sources
 from terrace_gateway.ledger.provider_bill import Billed
+from terrace_gateway.spool.journal import SpoolBrokenError
 
 QUICK = {"reconcile_grace_seconds": 0, "reaper_seconds": 0.2, "stream_margin_seconds": 0.2}
 CLOSED = "\npolicies: [{name: closed, outage: closed}]\n"
@@ -216,3 +217,50 @@ async def test_many_reconciliations_at_once_write_each_correction_once(
     entries = await guards[0].entries()
     assert [entry["kind"] for entry in entries].count("correction") == 12
     assert sum(entry["amount_micro_usd"] for entry in entries) == upstream.bill_total
+
+
+async def test_credit_is_free_when_its_close_is_durable_and_not_before(
+    make_guard: Any, upstream: FakeUpstream
+) -> None:
+    """A crash before that counts the whole reservation: who had been given the rest meanwhile would
+    have stood above the cap."""
+    guard: InProcessGuard = await make_guard(**QUICK)
+    probe = await guard.key(budget_micro_usd=1_000_000)
+    await guard.chat(probe, max_tokens=1000)
+    entries = await until(guard.entries)
+    key = await guard.key(budget_micro_usd=entries[0]["reserved_micro_usd"] + 60)
+    closes = guard.runtime.journal.close
+    reached, go_on = asyncio.Event(), asyncio.Event()
+
+    async def late(record: CloseRecord) -> None:
+        reached.set()
+        await go_on.wait()
+        await closes(record)
+
+    guard.runtime.journal.close = late  # type: ignore[method-assign]
+    first = asyncio.create_task(guard.chat(key, max_tokens=1000))
+    await reached.wait()
+    refused = await guard.chat(key, max_tokens=1000)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (429, "budget_exhausted")
+    go_on.set()
+    assert (await first).status_code == 200
+    assert (await guard.chat(key, max_tokens=1000)).status_code == 200
+
+
+async def test_a_close_that_cannot_be_written_keeps_its_reservation(
+    make_guard: Any, upstream: FakeUpstream
+) -> None:
+    guard: InProcessGuard = await make_guard(**QUICK)
+    key = await guard.key(budget_micro_usd=1_000_000)
+    book, settled = guard.runtime.slices, []
+    guard.runtime.slices.settle = lambda hold, actual: settled.append(hold)  # type: ignore
+
+    async def broken(record: CloseRecord) -> None:
+        raise SpoolBrokenError("the disk is gone")
+
+    guard.runtime.journal.close = broken  # type: ignore[method-assign]
+    held: list[Any] = []
+    keep = book.keep
+    guard.runtime.slices.keep = lambda hold: (held.append(hold), keep(hold))[1]  # type: ignore
+    assert (await guard.chat(key)).status_code >= 500
+    assert (len(held), settled) == (1, [])

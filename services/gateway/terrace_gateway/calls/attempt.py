@@ -150,6 +150,7 @@ class Attempts:
             attempt_id, exchange, target, hold, reserved, opened=runtime.clock.monotonic()
         )
         reach("calls.after-reserve")
+        self._metrics.open_attempts.inc()
         try:
             await runtime.journal.open(record)
         except asyncio.CancelledError:
@@ -157,10 +158,10 @@ class Attempts:
             await asyncio.shield(self.close(attempt, "not_sent"))
             raise
         except BaseException:
+            self._metrics.open_attempts.dec()
             runtime.slices.settle(hold, NOTHING)
             raise
         reach("calls.after-open")
-        self._metrics.open_attempts.inc()
         return attempt
 
     async def _reserve(
@@ -197,7 +198,10 @@ class Attempts:
         *,
         amount_micro_usd: int | None = None,
     ) -> None:
-        """Settle and make the close durable, once.
+        """Make the close durable and settle, once, also if who called this is cancelled.
+
+        What it did not use can be reserved when its close is durable: until then a crash counts
+        its reservation.
 
         ``amount_micro_usd`` is for what is not priced by tokens; else the usage is priced. Without
         either, an attempt that may have been billed is ``unknown``.
@@ -211,6 +215,7 @@ class Attempts:
         attempt.outcome = outcome
         used = attempt.usage = usage or NO_USAGE
         runtime = self._runtime
+        actual: Amounts | None = None
         if known:
             amount = amount_micro_usd
             if amount is None:
@@ -223,12 +228,10 @@ class Attempts:
                 amount,
                 requests=0 if outcome == "not_sent" else attempt.reserved.requests,
             )
-            charges = runtime.slices.settle(attempt.hold, actual)
             attempt.amount_micro_usd = amount
             attempt.overran = amount > attempt.reserved.micro_usd
         else:
             amount, source = 0, "reservation"
-            charges = runtime.slices.keep(attempt.hold)
             attempt.amount_micro_usd = attempt.reserved.micro_usd
         record = CloseRecord(
             attempt_id=attempt.id,
@@ -237,21 +240,34 @@ class Attempts:
             usage=used,
             usage_source=source,
             amount_micro_usd=amount,
-            charges=charges,
+            charges=runtime.slices.charges(attempt.hold, actual),
             latency_ms=round((runtime.clock.monotonic() - attempt.opened) * 1000),
             first_byte_ms=attempt.first_byte_ms,
             upstream_request_id=attempt.upstream_request_id,
         )
         reach("calls.before-close")
         settling = self._settling(attempt)
-        try:
-            await asyncio.shield(runtime.journal.close(record))
-        finally:
-            if settling is not None:
-                settling.end()
-            self._metrics.open_attempts.dec()
-            self._told(attempt, used)
+        closing = asyncio.ensure_future(runtime.journal.close(record))
+        closing.add_done_callback(lambda done: self._closed(attempt, actual, settling, done))
+        await asyncio.shield(closing)
         reach("calls.after-close")
+
+    def _closed(
+        self,
+        attempt: Attempt,
+        actual: Amounts | None,
+        settling: Span | None,
+        done: asyncio.Future[None],
+    ) -> None:
+        slices = self._runtime.slices
+        if actual is None or done.cancelled() or done.exception() is not None:
+            slices.keep(attempt.hold)
+        else:
+            slices.settle(attempt.hold, actual)
+        if settling is not None:
+            settling.end()
+        self._metrics.open_attempts.dec()
+        self._told(attempt, attempt.usage)
 
     def _settling(self, attempt: Attempt) -> Span | None:
         parent = attempt.span or attempt.exchange.span

@@ -4,7 +4,7 @@ Money is integer micro-USD. "Database time" is a UTC datetime estimated from the
 a clock that runs during suspend, so that a jump of the local clock moves nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, Protocol
@@ -174,8 +174,12 @@ class Slices(Protocol):
         """
         ...
 
+    def charges(self, hold: Hold, actual: Amounts | None) -> tuple[Charge, ...]:
+        """What goes into an attempt's entry; ``None``: its reservation. Moves nothing."""
+        ...
+
     def settle(self, hold: Hold, actual: Amounts) -> tuple[Charge, ...]:
-        """The truth of an attempt, in memory; idempotent. Returns what goes into its entry.
+        """The truth of an attempt, in memory; idempotent. Returns its charges.
 
         ``concurrency`` is given back here. The slice rows in the database move when the entry is
         shipped (``settle_slices`` in SQL).
@@ -274,12 +278,18 @@ class SpoolFullError(AuthorityUnavailableError):
 class Journal(Protocol):
     """The replica's durable record: a spool on its own volume, shipped to the ledger."""
 
-    async def open(self, record: OpenRecord) -> None:
-        """Durable when it returns, with room for its close. Raises ``SpoolFullError``."""
+    def open(self, record: OpenRecord) -> Awaitable[None]:
+        """Begun when it returns, durable at the end, with room for its close.
+
+        Raises ``SpoolFullError``.
+        """
         ...
 
-    async def close(self, record: CloseRecord) -> None:
-        """Durable when it returns. Raises nothing for a full disk: its room is preallocated."""
+    def close(self, record: CloseRecord) -> Awaitable[None]:
+        """Begun when it returns, whoever waits, and durable at the end.
+
+        Raises nothing for a full disk: its room is preallocated.
+        """
         ...
 
     def note(self, decision: Decision) -> None:

@@ -131,6 +131,12 @@ class SliceBook(Slices):
             since = outcome.at if since is None else since
             await self._sleep(RECALL_PAUSE_SECONDS)
 
+    def charges(self, hold: Hold, actual: Amounts | None) -> tuple[Charge, ...]:
+        """What an entry of the attempt says; ``None``: its reservation. Moves nothing."""
+        return _charges(
+            hold, [c.amount if actual is None else actual.of(c.dimension) for c in hold.charges]
+        )
+
     def settle(self, hold: Hold, actual: Amounts) -> tuple[Charge, ...]:
         """The truth of an attempt; idempotent. What it did not use can be reserved at once."""
         used = [actual.of(charge.dimension) for charge in hold.charges]

@@ -1,61 +1,30 @@
-"""The ``Journal`` port on a spool directory: one writer thread, many appends per sync."""
+"""The ``Journal`` port on a spool directory."""
 
 import asyncio
-import threading
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import structlog
 
-from terrace_gateway.calls.ports import (
-    AuthorityUnavailableError,
-    CloseRecord,
-    Decision,
-    OpenRecord,
-    SpoolFullError,
-)
+from terrace_gateway.calls.ports import CloseRecord, Decision, OpenRecord
 from terrace_gateway.clock import Clock
-from terrace_gateway.crash_points import reach
+from terrace_gateway.spool.group_commit import (
+    Apply,
+    GroupCommits,
+    MakeSyncer,
+    SpoolBrokenError,
+    SpoolObserver,
+)
 from terrace_gateway.spool.notes import Notes
 from terrace_gateway.spool.reader import SpoolReader
 from terrace_gateway.spool.records import Fields, decision_fields, open_fields
 from terrace_gateway.spool.recovery import Recovery, recover
 from terrace_gateway.spool.segments import SpoolDirectory
 from terrace_gateway.spool.spool_log import SEGMENT_BYTES, Chain, SpoolLog, spool_directory
+from terrace_gateway.spool.syncing import best_syncer
 
 log = structlog.get_logger()
 
 NOTE_SECONDS = 1.0
-
-
-class SpoolBrokenError(AuthorityUnavailableError):
-    """The volume failed a write or a sync. Nothing here can be trusted before a restart."""
-
-
-class SpoolObserver(Protocol):
-    """What is told about the spool, for metrics; called in the writer thread."""
-
-    def group(self, records: int, size: int, seconds: float) -> None:
-        """One group commit: its records, bytes and the time of its write and sync."""
-        ...
-
-    def refused(self) -> None:
-        """An open was refused for want of room."""
-        ...
-
-    def dropped(self, decisions: int) -> None:
-        """Decisions that could not be recorded."""
-        ...
-
-
-@dataclass(slots=True)
-class _Item:
-    apply: Callable[[SpoolLog], object]
-    done: asyncio.Future[None] | None
-    """``None``: nobody waits."""
 
 
 class SpoolJournal:
@@ -73,6 +42,7 @@ class SpoolJournal:
         observer: SpoolObserver | None = None,
         segment_bytes: int = SEGMENT_BYTES,
         limit_bytes: int | None = None,
+        make_syncer: MakeSyncer = best_syncer,
     ) -> None:
         """``limit_bytes``: the spool takes no more of its volume than that."""
         self._path = directory
@@ -81,14 +51,10 @@ class SpoolJournal:
         self._observer = observer
         self._segment_bytes = segment_bytes
         self._limit_bytes = limit_bytes
-        self._items: list[_Item] = []
-        self._wake = threading.Condition()
-        self._stopping = False
-        self._broken: str | None = None
+        self._make_syncer = make_syncer
+        self._commits: GroupCommits | None = None
         self._notes = Notes()
         self._flusher: asyncio.Task[None] | None = None
-        self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._log: SpoolLog | None = None
         self._directory: SpoolDirectory | None = None
         self._reader: SpoolReader | None = None
@@ -97,7 +63,7 @@ class SpoolJournal:
         """Set after every group commit; who ships clears it."""
 
     def start(self) -> Recovery:
-        """Lock the directory, make whole what a dead process left, start the writer thread.
+        """Lock the directory, make whole what a dead process left, begin to take records.
 
         Raises ``SpoolLockedError``, or ``OSError`` if the volume cannot be used.
         """
@@ -116,23 +82,27 @@ class SpoolJournal:
             raise
         self._directory = directory
         self._reader = SpoolReader(directory)
-        self._loop = asyncio.get_running_loop()
-        self._thread = threading.Thread(target=self._run, name="spool-writer", daemon=True)
-        self._thread.start()
+        self._commits = GroupCommits(
+            self._log,
+            probe=directory.lock,
+            observer=self._observer,
+            grown=self.grown,
+            make_syncer=self._make_syncer,
+        )
         self._flusher = asyncio.create_task(self._flush_notes())
         self.grown.set()
         return self.recovery
 
-    async def open(self, record: OpenRecord) -> None:
-        """Durable when it returns, with room for its close.
+    def open(self, record: OpenRecord) -> asyncio.Future[None]:
+        """Done when it is durable, with room for its close.
 
         Raises ``SpoolFullError``, ``SpoolBrokenError``.
         """
         fields = open_fields(record)
-        await self._append(lambda spool: spool.open(fields))
+        return self._append(lambda spool: spool.open(fields))
 
-    async def close(self, record: CloseRecord) -> None:
-        """Durable when it returns; a second close of an attempt changes nothing.
+    def close(self, record: CloseRecord) -> asyncio.Future[None]:
+        """Done when it is durable; a second close of an attempt changes nothing.
 
         Raises ``SpoolBrokenError`` if the volume fails (the reservation counts then).
         """
@@ -142,7 +112,7 @@ class SpoolJournal:
             if not spool.close(record, at):
                 log.error("closed_twice", attempt_id=record.attempt_id)
 
-        await self._append(apply)
+        return self._append(apply)
 
     def note(self, decision: Decision) -> None:
         """Recorded within a second or so; the same by the same key is counted together."""
@@ -178,7 +148,7 @@ class SpoolJournal:
                 spool.seal()
 
         self._queue_notes()
-        await self._append(apply)
+        await self._append(apply, files=True)
         return left
 
     async def release(self, segments: tuple[int, ...]) -> None:
@@ -188,23 +158,20 @@ class SpoolJournal:
             for number in segments:
                 spool.release(number)
 
-        await self._append(apply)
+        await self._append(apply, files=True)
 
     async def finish(self) -> None:
         """All is in the ledger: an idle spool that was sealed leaves nothing on the disk."""
-        await self._append(lambda spool: spool.finish())
+        await self._append(lambda spool: spool.finish(), files=True)
 
     async def stop(self) -> None:
-        """Write what is queued, end the thread, release the lock. A later append is refused."""
+        """Write what is queued and release the lock. A later append is refused."""
         if self._flusher is not None:
             self._flusher.cancel()
             await asyncio.gather(self._flusher, return_exceptions=True)
         self._queue_notes()
-        with self._wake:
-            self._stopping = True
-            self._wake.notify()
-        if self._thread is not None:
-            await asyncio.to_thread(self._thread.join)
+        if self._commits is not None:
+            await self._commits.stop()
         if self._directory is not None:
             self._directory.close()
 
@@ -243,22 +210,12 @@ class SpoolJournal:
     @property
     def broken(self) -> str | None:
         """Why nothing is accepted any more; ``None``: it works."""
-        return self._broken
+        return None if self._commits is None else self._commits.broken
 
-    async def _append(self, apply: Callable[[SpoolLog], object]) -> None:
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._put([_Item(apply, done)])
-        await done
-
-    def _put(self, items: list[_Item]) -> None:
-        with self._wake:
-            if self._stopping or self._thread is None:
-                for item in items:
-                    if item.done is not None:
-                        item.done.set_exception(SpoolBrokenError("the journal is not running"))
-                return
-            self._items += items
-            self._wake.notify()
+    def _append(self, apply: Apply, *, files: bool = False) -> asyncio.Future[None]:
+        if self._commits is None:
+            raise SpoolBrokenError("the journal is not running")
+        return self._commits.append(apply, files=files)
 
     async def _flush_notes(self) -> None:
         while True:
@@ -267,78 +224,10 @@ class SpoolJournal:
 
     def _queue_notes(self) -> None:
         noted = self._notes.take(self._clock.database_now())
-        if noted:
-            self._put([_Item(_deciding(fields), None) for fields in noted])
-
-    def _run(self) -> None:
-        while True:
-            with self._wake:
-                while not self._items and not self._stopping:
-                    self._wake.wait()
-                items, self._items = self._items, []
-            if not items:
-                return
-            self._commit(items)
-
-    def _commit(self, items: list[_Item]) -> None:
-        spool = self._log
-        if spool is None:
-            return
-        began = time.perf_counter()
-        errors = [self._apply(item, spool) for item in items]
-        size = 0
-        try:
-            if self._broken is None:
-                size = spool.sync()
-        except OSError as failed:
-            broken = self._break(failed)
-            errors = [error or broken for error in errors]
-        if self._observer is not None and size:
-            self._observer.group(len(items), size, time.perf_counter() - began)
-        reach("journal.before-answer")
-        outcome = [
-            (item.done, error)
-            for item, error in zip(items, errors, strict=True)
-            if item.done is not None
-        ]
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._answer, outcome)
-
-    def _apply(self, item: _Item, spool: SpoolLog) -> Exception | None:
-        if self._broken is not None:
-            return SpoolBrokenError(self._broken)
-        try:
-            item.apply(spool)
-        except SpoolFullError as refused:
-            if self._observer is not None:
-                if item.done is None:
-                    self._observer.dropped(1)
-                else:
-                    self._observer.refused()
-            return refused
-        except OSError as failed:
-            return self._break(failed)
-        except Exception as failed:  # told to who asked; the thread goes on
-            return failed
-        return None
-
-    def _break(self, error: OSError) -> SpoolBrokenError:
-        # After a failed sync the kernel may call lost pages clean: only a restart knows what is
-        # there.
-        self._broken = f"the spool cannot be written ({error.strerror}); restart this replica"
-        log.error("spool_broken", error=error.strerror)
-        return SpoolBrokenError(self._broken)
-
-    def _answer(self, outcome: list[tuple[asyncio.Future[None], Exception | None]]) -> None:
-        for done, error in outcome:
-            if done.done():
-                continue
-            if error is None:
-                done.set_result(None)
-            else:
-                done.set_exception(error)
-        self.grown.set()
+        if self._commits is not None:
+            for fields in noted:
+                self._commits.append_soon(_deciding(fields))
 
 
-def _deciding(fields: Fields) -> Callable[[SpoolLog], object]:
+def _deciding(fields: Fields) -> Apply:
     return lambda spool: spool.decide(fields)

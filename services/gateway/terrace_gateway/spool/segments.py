@@ -67,7 +67,7 @@ class Segment:
 
 @dataclass
 class SpoolDirectory:
-    """The files of a directory, under its lock. One thread changes them."""
+    """The files of a directory, under its lock. One changes them at a time."""
 
     path: Path
     segments: dict[int, Segment] = field(default_factory=dict[int, Segment])
@@ -128,6 +128,11 @@ class SpoolDirectory:
         """Writers of whom a damaged file was set aside, by this process or one before."""
         found = (_ASIDE.fullmatch(path.name) for path in self.path.glob("*.damaged"))
         return frozenset(match[1] for match in found if match is not None)
+
+    @property
+    def lock(self) -> int:
+        """The lock file's descriptor."""
+        return self._lock
 
     @property
     def allocated(self) -> int:

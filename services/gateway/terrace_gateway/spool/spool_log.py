@@ -1,10 +1,11 @@
 """One writer's records in segment files: an append-only log with a hash chain.
 
-Not thread-safe: one thread calls it. Nothing is durable before ``sync``.
+Not thread-safe: one calls it at a time. Nothing is durable before ``sync``.
 """
 
 import json
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -25,6 +26,9 @@ from terrace_gateway.spool.records import (
 from terrace_gateway.spool.segments import EXTEND_BYTES, Segment, SpoolDirectory
 
 SEGMENT_BYTES = 8 * 1024 * 1024
+COMMON_BYTES = 4096
+"""A record and the room for its close, as a rule less."""
+MARGIN_BYTES = 64 * 1024
 
 
 @dataclass(slots=True)
@@ -173,6 +177,15 @@ class SpoolLog:
 
     def sync(self) -> int:
         """Make everything durable. Returns the bytes written. Raises ``OSError``."""
+        written = self.write()
+        if self._current is not None and written:
+            self._current.sync()
+            reach("spool.after-sync")
+        return written
+
+    def write(self) -> int:
+        """Give everything to the kernel, which is not durable yet. Returns how many bytes that
+        were. Raises ``OSError``."""
         written = self._buffered
         if self._current is None or not written:
             return 0
@@ -181,9 +194,29 @@ class SpoolLog:
         self._current.write(data)
         self._buffer, self._buffered = [], 0
         reach("spool.after-write")
-        self._current.sync()
-        reach("spool.after-sync")
         return written
+
+    def written_is_durable(self) -> None:
+        """Somebody synced the current segment after the last ``write``."""
+        if self._current is not None:
+            self._current.durable = self._current.written
+        reach("spool.after-sync")
+
+    def has_room_for(self, records: int) -> bool:
+        """Whether so many records of a common size need no new or larger file."""
+        current, size = self._current, self._common_size(records)
+        if current is None:
+            return False
+        used = current.written + self._buffered
+        return used + size < self._segment_bytes and used + size + self.room <= current.allocated
+
+    def make_room_for(self, records: int) -> None:
+        """See that ``has_room_for`` so many, if the volume has it."""
+        with suppress(SpoolFullError):
+            self._take_room(self._common_size(records))
+
+    def _common_size(self, records: int) -> int:
+        return min(max(MARGIN_BYTES, records * COMMON_BYTES), self._segment_bytes // 2)
 
     def _close(self, attempt_id: str, opened: OpenAttempt, fields: Fields, at: datetime) -> None:
         final = is_final(fields)
