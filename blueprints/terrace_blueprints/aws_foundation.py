@@ -56,11 +56,14 @@ def export_aws_foundation(settings: Settings, foundation: FoundationAws) -> None
             "master_secret_key_arn": foundation.database.master_secret_key_arn,
             "max_connections": foundation.database.max_connections,
         },
-        "objects": {"bucket": foundation.objects.name},
+        "objects": {
+            "bucket": foundation.objects.name,
+            "key_arn": _key(foundation, "objects"),
+            "object_lock": _object_lock(settings),
+        },
         "registry": urls,
-        "logs_key_arn": None
-        if foundation.keys is None
-        else foundation.keys.arns.apply(lambda arns: arns.get("logs")),
+        "logs_key_arn": _key(foundation, "logs"),
+        "captures_key_arn": _key(foundation, "captures"),
         "node_selector": _core_labels(settings),
         "tags": settings.aws.get("tags", {}),
         "isolation": ISOLATION,
@@ -103,6 +106,18 @@ def _push(region: str, urls: Mapping[str, str]) -> str:
         for host in hosts
     ]
     return "; ".join([*login, f"then push {tagged}"])
+
+
+def _key(foundation: FoundationAws, purpose: str) -> pulumi.Output[str | None] | None:
+    """ARN of the KMS key for a purpose; none where nothing is encrypted for it."""
+    if foundation.keys is None:
+        return None
+    return foundation.keys.arns.apply(lambda arns: arns.get(purpose))
+
+
+def _object_lock(settings: Settings) -> bool | None:
+    objects = foundation_arguments(settings.aws).get("objects", {})
+    return None if "existing" in objects else "object_lock_days" in objects
 
 
 def _deregistration_delay(settings: Settings) -> int:

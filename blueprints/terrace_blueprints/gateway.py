@@ -39,6 +39,8 @@ def gateway_args(
     }
     _database(args, substrate.postgres)
     _scale(args, substrate.gateway)
+    if guard := _guard_settings(substrate):
+        args["guard_settings"] = guard
     if pod_identity:
         args["pod_identity"] = True
     if substrate.private_endpoints:
@@ -83,6 +85,18 @@ def check_streams(substrate: Substrate, governance: str) -> None:
             f"may take {grace} s to end; an update of managed nodes fails (PodEvictionFailure) "
             f"when one takes more than {limit} s"
         )
+
+
+def _guard_settings(substrate: Substrate) -> dict[str, str]:
+    made: dict[str, str] = {}
+    if substrate.capture_key is not None:
+        made["capture_kms_key_arn"] = substrate.capture_key.arn
+    anchors = substrate.anchors
+    if anchors is not None:
+        made["anchor_location"] = f"s3://{anchors.bucket}"
+        if anchors.retention_days is not None:
+            made["anchor_retention_days"] = str(anchors.retention_days)
+    return made
 
 
 def _database(args: GovernanceGatewayArgs, postgres: PostgresAccess) -> None:

@@ -26,6 +26,7 @@ from terrace_components import (
     AwsLoadBalancerController,
     AwsLoadBalancerControllerArgs,
     BedrockAccess,
+    BedrockAccessArgs,
     BedrockInvocationLogs,
     BedrockInvocationLogsArgs,
     GovernanceGateway,
@@ -161,26 +162,36 @@ def _observability(
 
 
 def _bedrock(substrate: Substrate, governance: str) -> BedrockAccess | None:
-    """The right to call exactly the catalogue's models, where pods have an identity."""
+    """The right to call exactly the catalogue's models, where pods have an identity; and to use
+    the key of captures and the bucket of anchors, where the substrate has them."""
     identity = substrate.identity.pod_identity
     ambient = [
         provider
         for provider in load_governance(governance, "governance").providers
         if provider.kind == "bedrock" and provider.credentials == "ambient"
     ]
-    if identity is None or not ambient:
+    captures, anchors = substrate.capture_key, substrate.anchors
+    if identity is None or not (ambient or captures or anchors):
         return None
 
-    return BedrockAccess(
-        "bedrock",
-        {
-            "governance": governance,
-            "cluster_name": identity.cluster_name,
-            "namespace": NAMESPACE_GATEWAY,
-            "service_account": GATEWAY.name,
-            "tags": identity.tags,
-        },
-    )
+    args: BedrockAccessArgs = {
+        "governance": governance,
+        "cluster_name": identity.cluster_name,
+        "namespace": NAMESPACE_GATEWAY,
+        "service_account": GATEWAY.name,
+        "tags": identity.tags,
+    }
+    if captures is not None:
+        args["captures_key_arn"] = captures.arn
+        args["earlier_captures_key_arns"] = [*captures.earlier]
+    if anchors is not None:
+        args["anchors"] = {
+            "bucket": anchors.bucket,
+            "retention": anchors.retention_days is not None,
+        }
+        if anchors.key_arn is not None:
+            args["anchors"]["key_arn"] = anchors.key_arn
+    return BedrockAccess("bedrock", args)
 
 
 def _quota_sync(

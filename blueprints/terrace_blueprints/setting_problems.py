@@ -12,12 +12,13 @@ NAMESPACE = "terrace"
 URL = r"^https?://[^/\s]+"
 REGION = r"^[a-z]{2}(-[a-z]+)+-\d$"
 SECRET_ARN = r"^arn:aws[a-z-]*:secretsmanager:[a-z0-9-]+:\d{12}:secret:\S+$"  # noqa: S105
-KEY_ARN = r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/\S+$"
+KEY_ARN = r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[0-9a-zA-Z-]+$"
 SECRET_NAME = r"^[a-z0-9-]+/[a-z0-9.-]+$"  # noqa: S105
 VARIABLE = r"^[A-Z][A-Z0-9_]*$"
 STACK_NAME = r"^[A-Za-z0-9_.-]+$"
 HOST = r"^[A-Za-z0-9.-]+$"
 DIRECTORY = r"^/"
+BUCKET = r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$"
 _PATTERNS_IN_WORDS = {
     URL: "must be http(s)://host[:port]",
     REGION: "must be an AWS region such as us-east-1",
@@ -29,6 +30,7 @@ _PATTERNS_IN_WORDS = {
     STACK_NAME: "must be the name of a stack of this project",
     HOST: "must be a host name or an address",
     DIRECTORY: "must be an absolute directory",
+    BUCKET: "must be the name of a bucket",
 }
 
 

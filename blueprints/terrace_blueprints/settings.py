@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic.alias_generators import to_camel
 
 from terrace_blueprints.setting_problems import (
     NAMESPACE,
@@ -89,7 +90,7 @@ class Settings(BaseModel):
     )
     """Environment variable of the translator -> where its value is kept."""
     gateway: GatewaySettings = GatewaySettings()
-    """Scale of the gateway."""
+    """The gateway's scale, and on aws what it seals and anchors with."""
     bedrock_invocation_logs: InvocationLogsSettings | None = Field(
         default=None, alias="bedrockInvocationLogs"
     )
@@ -184,6 +185,7 @@ class Settings(BaseModel):
                 raise SettingProblemError(f"aws.{error.path}", str(error)) from None
         if self.substrate == "existing":
             self._existing_is_whole()
+            self._gateway_is_not_on_aws()
         in_cloud = self.substrate == "aws"
         for variable, secret in self.provider_secrets.items():
             if in_cloud != (secret.arn is not None):
@@ -192,6 +194,14 @@ class Settings(BaseModel):
                     f"providerSecrets.{variable}", f"must be {right} on {self.substrate}"
                 )
         return self
+
+    def _gateway_is_not_on_aws(self) -> None:
+        for name in ("capture_key_arn", "earlier_capture_key_arns", "anchors"):
+            if name in self.gateway.model_fields_set:
+                raise SettingProblemError(
+                    f"gateway.{to_camel(name)}",
+                    "belongs to aws platform: pods have no identity at AWS here",
+                )
 
     def _existing_is_whole(self) -> None:
         if self.existing is None:

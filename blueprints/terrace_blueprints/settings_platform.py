@@ -6,7 +6,13 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from terrace_blueprints.setting_problems import KEY_ARN, SECRET_ARN, SECRET_NAME, VARIABLE
+from terrace_blueprints.setting_problems import (
+    BUCKET,
+    KEY_ARN,
+    SECRET_ARN,
+    SECRET_NAME,
+    VARIABLE,
+)
 from terrace_blueprints.spelling import nearest
 from terrace_common.names import IMAGES
 
@@ -53,6 +59,8 @@ def _names_one_image(reference: str) -> str:
 OTHER_IMAGES = ("load-balancer-controller", "quota-sync")
 ImageName = Annotated[str, AfterValidator(_known_image)]
 Variable = Annotated[str, Field(pattern=VARIABLE)]
+KeyArn = Annotated[str, Field(pattern=KEY_ARN)]
+MOST_LOCK_DAYS = 3650  # nobody takes a lock back: as many as of the bucket's own
 ImageReference = Annotated[str, Field(pattern=r"^\S+$"), AfterValidator(_names_one_image)]
 
 
@@ -85,14 +93,36 @@ class ProviderSecret(Section):
         return self
 
 
+class AnchorSettings(Section):
+    """The bucket with signed heads of the ledger, below ``anchors/``."""
+
+    bucket: str | None = Field(default=None, pattern=BUCKET)
+    """Its name; default the substrate's (``terrace:aws.objects``)."""
+    key_arn: KeyArn | None = None
+    """KMS key that encrypts it; default the substrate's of its own new bucket, else none, which is
+    right for S3's own keys."""
+    retention_days: int | None = Field(default=None, ge=1, le=MOST_LOCK_DAYS)
+    """Days for which the gateway locks each anchor, so that nobody can delete it (mode COMPLIANCE);
+    the bucket must have Object Lock. Default: the bucket's own default retention."""
+
+
 class GatewaySettings(Section):
-    """Scale of the gateway."""
+    """Scale of the gateway; on aws also what seals captured prompts and where the ledger is
+    anchored, which its role is then allowed to use."""
 
     min_replicas: int = Field(default=2, ge=1, le=100)
     """Pods that always run. One cannot be rolled or lose a node without a pause."""
     max_replicas: int | None = Field(default=None, ge=1, le=100)
     """Pods at most, when a HorizontalPodAutoscaler adds some for CPU (needs metrics-server).
     Default: 6 on aws; on existing, as many as minReplicas and no autoscaler."""
+    capture_key_arn: KeyArn | None = None
+    """aws: KMS key that seals captured prompts. Default: the substrate's, if it has one
+    (``terrace:aws.keys.captures``), else a key that is born in the cluster."""
+    earlier_capture_key_arns: tuple[KeyArn, ...] = ()
+    """aws: KMS keys that sealed captured prompts before, until those have ended."""
+    anchors: AnchorSettings | None = None
+    """aws: where heads of the ledger are anchored; an empty mapping (`{}`) takes the defaults.
+    Default: nowhere."""
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:

@@ -26,6 +26,8 @@ _BEDROCK = re.compile(
     r"(?P<kind>foundation-model|inference-profile|application-inference-profile"
     r"|custom-model|provisioned-model|imported-model)/(?P<model>.+)$"
 )
+# A guardrail, or the profile that spreads its work over regions.
+_GUARDRAIL = re.compile(r"^arn:[^:]*:bedrock:[^:]*:[^:]*:guardrail(-profile)?/.+$")
 # First part of a cross-region profile: us.anthropic..., apac.amazon..., global.anthropic...
 _PREFIX = re.compile(rf"^({'|'.join(sorted(GEOGRAPHIES, reverse=True))})\.(?=[a-z0-9-]+\.)")
 
@@ -107,6 +109,11 @@ def model_arn(text: str) -> ModelArn | None:
     """The parts of a Bedrock ARN, or ``None`` if it is none of a model."""
     found = _BEDROCK.match(text)
     return ModelArn(found["region"], found["kind"], found["model"]) if found else None
+
+
+def is_one_guardrail(text: str) -> bool:
+    """Whether an ARN is that of exactly one guardrail, or of one guardrail profile."""
+    return _GUARDRAIL.match(text) is not None and not has_wildcard(text)
 
 
 def documents(resource: Resource) -> Iterator[Node]:

@@ -11,6 +11,8 @@ from terrace_blueprints.settings import Settings
 from terrace_blueprints.substrates.aws_contract import VERSION, AwsSubstrateOutput
 from terrace_blueprints.substrates.contract import (
     Admission,
+    Anchors,
+    CaptureKey,
     ClusterAccess,
     Exposure,
     GivenPostgres,
@@ -109,6 +111,8 @@ def aws_substrate(
         simulates_providers=False,
         private_endpoints=(endpoint,),
         invocation_logs=_invocation_logs(told, settings),
+        capture_key=_capture_key(told, settings),
+        anchors=_anchors(told, settings, stack),
         admission=Admission(immutable_images=immutable_images(settings)),
         next_steps=next_steps(
             f"aws eks update-kubeconfig --region {told.region} --name {told.cluster.name}"
@@ -203,3 +207,48 @@ def _invocation_logs(told: AwsSubstrateOutput, settings: Settings) -> Invocation
         key_arn=told.logs_key_arn,
         tags=told.tags,
     )
+
+
+def _capture_key(told: AwsSubstrateOutput, settings: Settings) -> CaptureKey | None:
+    arn = settings.gateway.capture_key_arn or told.captures_key_arn
+    earlier = settings.gateway.earlier_capture_key_arns
+    if arn is None:
+        if earlier:
+            raise SubstrateError(
+                "terrace:gateway.earlierCaptureKeyArns: needs a key that seals now: set "
+                "terrace:gateway.captureKeyArn, or terrace:aws.keys.captures of the substrate stack"
+            )
+        return None
+    _of_the_partition("captureKeyArn", arn, told)
+    for key in earlier:
+        _of_the_partition("earlierCaptureKeyArns", key, told)
+    return CaptureKey(arn, tuple(key for key in dict.fromkeys(earlier) if key != arn))
+
+
+def _anchors(told: AwsSubstrateOutput, settings: Settings, stack: str) -> Anchors | None:
+    asked = settings.gateway.anchors
+    if asked is None:
+        return None
+    own = asked.bucket in {None, told.objects.bucket}
+    if own and asked.retention_days is not None and told.objects.object_lock is False:
+        raise SubstrateError(
+            "terrace:gateway.anchors.retentionDays: the bucket of stack "
+            f"{stack!r} has no Object Lock: set terrace:aws.objects.objectLockDays there, which "
+            "makes another bucket, or name one that has it (anchors.bucket)"
+        )
+    if asked.key_arn is not None:
+        _of_the_partition("anchors.keyArn", asked.key_arn, told)
+    return Anchors(
+        bucket=asked.bucket or told.objects.bucket,
+        key_arn=asked.key_arn or (told.objects.key_arn if own else None),
+        retention_days=asked.retention_days,
+    )
+
+
+def _of_the_partition(key: str, arn: str, told: AwsSubstrateOutput) -> None:
+    given = arn.split(":")[1]
+    if given != told.partition:
+        raise SubstrateError(
+            f"terrace:gateway.{key}: {arn} is of partition {given}, and the account of "
+            f"{told.partition}"
+        )

@@ -46,6 +46,10 @@ class Objects(_Part):
     """The bucket."""
 
     bucket: str
+    key_arn: str | None = None
+    """KMS key of a bucket that the substrate stack made."""
+    object_lock: bool | None = None
+    """Whether that one has Object Lock; of a bucket that was there, nobody said."""
 
 
 class LoadBalancer(_Part):
@@ -79,6 +83,8 @@ class AwsSubstrateOutput(_Part):
     """Labels of the Core nodes."""
     logs_key_arn: str | None = None
     """KMS key of logs."""
+    captures_key_arn: str | None = None
+    """KMS key for captured prompts."""
     tags: dict[str, str] = Field(default_factory=dict)
     """Of everything that the platform makes on AWS."""
     isolation: str

@@ -251,6 +251,26 @@ class InvocationLogs:
 
 
 @dataclass(frozen=True)
+class CaptureKey:
+    """The key of AWS KMS that seals captured prompts."""
+
+    arn: str
+    earlier: tuple[str, ...] = ()
+    """Keys that sealed captured prompts before."""
+
+
+@dataclass(frozen=True)
+class Anchors:
+    """The bucket in which heads of the ledger are anchored."""
+
+    bucket: str
+    key_arn: str | None = None
+    """KMS key that encrypts it; ``None``: S3's own."""
+    retention_days: int | None = None
+    """For how long the gateway locks each; ``None``: as the bucket does by itself."""
+
+
+@dataclass(frozen=True)
 class Substrate:
     """Everything that layers may know about where they run."""
 
@@ -277,5 +297,9 @@ class Substrate:
     """Rules by which the API server refuses what breaks them; ``None``: it is not asked to."""
     invocation_logs: InvocationLogs | None = None
     """Set Bedrock's log of calls; ``None``: leave it as it is."""
+    capture_key: CaptureKey | None = None
+    """What seals captured prompts; ``None``: a key that is born in the cluster."""
+    anchors: Anchors | None = None
+    """Where heads of the ledger are anchored; ``None``: nowhere."""
     next_steps: tuple[str, ...] = ()
     """Commands that a person needs after `pulumi up`."""

@@ -15,7 +15,7 @@ from terrace_common.governance import (
     load_governance,
 )
 from terrace_components.arguments import Arguments, LateArgumentError, Name, Text
-from terrace_components.aws.arguments import Tags
+from terrace_components.aws.arguments import KeyArn, Tags
 from terrace_components.aws.arns import Place, policy_document
 from terrace_components.aws.bedrock_catalogue import (
     Offer,
@@ -23,6 +23,12 @@ from terrace_components.aws.bedrock_catalogue import (
     guardrail_arn,
     route_of,
     through_profile,
+)
+from terrace_components.aws.guard_rights import (
+    AnchorRights,
+    AnchorRightsArgs,
+    anchor_statements,
+    capture_statements,
 )
 from terrace_components.aws.pod_identity import AwsPodIdentity
 
@@ -48,6 +54,13 @@ class BedrockAccessArgs(TypedDict):
     """Namespace of the service account."""
     service_account: str
     """Name of the service account, such as ``gateway``."""
+    # what the guard does besides calling models: a service account has one role
+    captures_key_arn: NotRequired[pulumi.Input[str]]
+    """KMS key that seals captured prompts (``capture_kms_key_arn`` of the guard); default none."""
+    earlier_captures_key_arns: NotRequired[list[pulumi.Input[str]]]
+    """KMS keys that sealed earlier ones, which may still be opened; default none."""
+    anchors: NotRequired[AnchorRightsArgs]
+    """Bucket of the ledger's anchors (``anchor_location`` of the guard); default none."""
     tags: NotRequired[dict[str, str]]
     """Tags of everything that is made."""
 
@@ -57,6 +70,9 @@ class _BedrockAccess(Arguments):
     cluster_name: Text
     namespace: Name
     service_account: Name
+    captures_key_arn: KeyArn | None = None
+    earlier_captures_key_arns: list[KeyArn] = Field(default_factory=list)
+    anchors: AnchorRights | None = None
     tags: Tags = Field(default_factory=dict)
 
     def wanted(self) -> tuple[list[Wanted], list[Wanted]]:
@@ -80,7 +96,7 @@ class _BedrockAccess(Arguments):
             for item in governance.guardrails
             if isinstance(item, BedrockGuardrail) and item.provider in regions
         ]
-        if not models and not guardrails:
+        if not (models or guardrails or self.of_the_guard):
             raise pulumi.InputPropertyError(
                 "governance",
                 "has no model on a Bedrock provider with credentials: ambient, and no guardrail, so"
@@ -88,6 +104,12 @@ class _BedrockAccess(Arguments):
                 " out",
             )
         return models, guardrails
+
+    @property
+    def of_the_guard(self) -> bool:
+        """Whether there is something to allow besides Bedrock."""
+        captures = self.captures_key_arn is not None or self.earlier_captures_key_arns
+        return bool(captures) or self.anchors is not None
 
 
 class BedrockAccess(pulumi.ComponentResource):
@@ -98,7 +120,9 @@ class BedrockAccess(pulumi.ComponentResource):
     region. An inference profile may be called, and its foundation models in every region that it
     sends calls to, through that profile only. A model that the region does not offer is an error
     that names what it offers. A guardrail is allowed by its id in this account, or by its ARN;
-    whether there is one, AWS is not asked.
+    whether there is one, AWS is not asked. Where the guard seals captured prompts with a KMS key or
+    anchors its ledger in a bucket, the role may do that too, with that key and below ``anchors/``
+    of that bucket only.
 
     Creates: AwsPodIdentity.
     """
@@ -139,6 +163,7 @@ class BedrockAccess(pulumi.ComponentResource):
         ]
         every = pulumi.Output.from_input(routes)
         applied = _guardrails(self, guardrails)
+        others = _of_the_guard(self, given)
         identity = AwsPodIdentity(
             name,
             {
@@ -146,7 +171,7 @@ class BedrockAccess(pulumi.ComponentResource):
                 "namespace": given.namespace,
                 "service_account": given.service_account,
                 "policy": pulumi.Output.all(every, applied).apply(
-                    lambda found: policy_document(*statements(found[0], found[1]))
+                    lambda found: policy_document(*statements(found[0], found[1]), *others)
                 ),
                 "tags": given.tags,
             },
@@ -179,6 +204,13 @@ def statements(routes: list[Route], guardrails: list[str]) -> list[Mapping[str, 
         )
     if guardrails:
         made.append({"Sid": "Guardrails", "Action": APPLY, "Resource": sorted({*guardrails})})
+    return made
+
+
+def _of_the_guard(component: pulumi.Resource, given: _BedrockAccess) -> list[Mapping[str, Any]]:
+    made = capture_statements(given.captures_key_arn, given.earlier_captures_key_arns)
+    if given.anchors is not None:
+        made += anchor_statements(given.anchors, Place.of(component).partition)
     return made
 
 

@@ -45,8 +45,12 @@ class FoundationNetworkArgs(TypedDict):
 
 
 class FoundationKeysArgs(TypedDict):
-    """KMS keys, one per purpose: ``secrets``, ``database``, ``objects``, ``images``, ``logs``."""
+    """KMS keys, one per purpose: ``secrets``, ``database``, ``objects``, ``images``, ``logs``; and
+    ``captures`` where it is asked for."""
 
+    captures: NotRequired[bool]
+    """A key that seals captured prompts, for the gateway alone; default only where ``existing`` has
+    one. Without a NAT the network gets an endpoint for KMS with it."""
     existing: NotRequired[dict[str, pulumi.Input[str]]]
     """Purpose to ARN of a key that exists."""
     deletion_window_days: NotRequired[int]

@@ -18,6 +18,7 @@ from terrace_components.aws.foundation_settings import FoundationAwsArguments, c
 from terrace_components.aws.keys import AwsKeys
 from terrace_components.aws.load_balancer import AwsLoadBalancer
 from terrace_components.aws.network import AwsNetwork
+from terrace_components.aws.network_settings import NONE
 from terrace_components.aws.node_group import AwsNodeGroup
 from terrace_components.aws.registry import AwsRegistry
 
@@ -163,7 +164,7 @@ class FoundationAws(pulumi.ComponentResource):
             return None
         return AwsKeys(
             f"{self._name}-keys",
-            self._section("keys", purposes=self._given.purposes),
+            self._section("keys", without="captures", purposes=self._given.purposes),
             opts=self._child(),
         )
 
@@ -171,6 +172,9 @@ class FoundationAws(pulumi.ComponentResource):
         settings = self._given.network
         logged = settings.existing is None and settings.flow_logs is not False
         more: dict[str, Any] = {"flow_log_key_arn": self._key("logs")} if logged else {}
+        closed = settings.existing is None and settings.nat == NONE and settings.endpoints is None
+        if closed and "captures" in self._given.purposes:
+            more["endpoints"] = [*settings.services, "kms"]
         return AwsNetwork(
             f"{self._name}-network", self._section("network", **more), opts=self._child()
         )

@@ -31,9 +31,15 @@ MOST_BEHIND = 3  # minor versions that nodes may be older than the API
 class FoundationKeys(Arguments):
     """Checked ``FoundationKeysArgs``."""
 
+    captures: bool | None = None
     existing: dict[str, KeyArn] = Field(default_factory=dict)
     deletion_window_days: Annotated[int, Field(ge=7, le=30)] | None = None
     retain: bool | None = None
+
+    @property
+    def for_captures(self) -> bool:
+        """Whether there is a key for captured prompts."""
+        return "captures" in self.existing if self.captures is None else self.captures
 
 
 class FoundationDatabase(DatabaseSettings):
@@ -176,7 +182,7 @@ class FoundationAwsArguments(Arguments):
     def keys_that_are_used(cls, value: FoundationKeys, info: ValidationInfo) -> FoundationKeys:
         if not {"network", "cluster", "database", "objects", "registry"} <= info.data.keys():
             return value
-        purposes = key_purposes(info.data)
+        purposes = key_purposes({**info.data, "keys": value})
         unused = sorted(set(value.existing) - set(purposes))
         if unused:
             raise pulumi.InputPropertyError(
@@ -242,6 +248,8 @@ def _nothing_stays_encrypted(keys: FoundationKeys, parts: Mapping[str, Any]) -> 
         "objects": objects.existing is None and objects.retain is not False,
     }
     setting = {"database": "database.final_snapshot", "objects": "objects.retain"}
+    if keys.for_captures:  # captured prompts are in the database
+        stays["captures"], setting["captures"] = stays["database"], setting["database"]
     for purpose, left in stays.items():
         if left and purpose not in keys.existing:
             raise pulumi.InputPropertyError(
@@ -253,6 +261,7 @@ def _nothing_stays_encrypted(keys: FoundationKeys, parts: Mapping[str, Any]) -> 
 
 def key_purposes(parts: Mapping[str, Any]) -> list[str]:
     """What is made by these parts and wants a key."""
+    keys: FoundationKeys = parts["keys"]
     made = {
         name: parts[name].existing is None for name in ("network", "cluster", "database", "objects")
     }
@@ -263,6 +272,7 @@ def key_purposes(parts: Mapping[str, Any]) -> list[str]:
         "objects": made["objects"],
         "images": parts["registry"] is not None,
         "logs": logs,
+        "captures": keys.for_captures,
     }
     return [purpose for purpose, needed in wanted.items() if needed]
 

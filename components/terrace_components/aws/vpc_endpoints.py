@@ -9,8 +9,9 @@ from terrace_components.arguments import LateArgumentError
 from terrace_components.aws import arns
 
 # What stage 1 calls from inside the VPC, and who calls it. Not here, because nobody does:
-# kms (S3, Secrets Manager and EKS call it on their side), logs (the control plane, flow logs and
-# Bedrock deliver on theirs), ssm, autoscaling (EKS scales the node group on its side).
+# kms (S3, Secrets Manager and EKS call it on their side; for the gateway, which calls it where it
+# seals captured prompts, ``FoundationAws`` adds it beside their key), logs (the control plane, flow
+# logs and Bedrock deliver on theirs), ssm, autoscaling (EKS scales the node group on its side).
 STAGE_ONE: Mapping[str, str] = {
     "bedrock-runtime": "the gateway calls models",
     "ec2": "the VPC CNI attaches interfaces; the load balancer controller looks up pods' subnets",

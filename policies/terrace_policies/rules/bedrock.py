@@ -11,6 +11,7 @@ from terrace_policies.iam import (
     Statement,
     documents,
     has_wildcard,
+    is_one_guardrail,
     model_arn,
     statements,
 )
@@ -23,6 +24,7 @@ INVOCATION_LOGGING = (
     "aws:bedrockmodel/invocationLoggingConfiguration:InvocationLoggingConfiguration"
 )
 INVOKES = ("bedrock:invoke", "bedrock:startasyncinvoke")
+APPLIES = ("bedrock:applyguardrail",)
 
 
 def _allowed(resource: Resource) -> Iterator[Statement]:
@@ -36,20 +38,35 @@ def _wildcards(resource: Resource, given: Parameters) -> Iterator[Says]:
         wide = [a for a in statement.actions if has_wildcard(a) and _of_bedrock(a)]
         if wide:
             yield Finding(f"{statement.path}.Action", f"allows {', '.join(wide)}")
-        if not _invokes(statement):
-            continue
-        for text in statement.resources:
-            arn = model_arn(text)
-            if arn is None or has_wildcard(arn.region + arn.model):
-                yield Finding(f"{statement.path}.Resource", f"{text} is more than one model")
+        kinds = {"model": (_invokes, _is_one_model), "guardrail": (_applies, is_one_guardrail)}
+        asked = {kind: is_one for kind, (allows, is_one) in kinds.items() if allows(statement)}
+        for text in statement.resources if asked else ():
+            if not any(is_one(text) for is_one in asked.values()):
+                yield Finding(
+                    f"{statement.path}.Resource", f"{text} is more than one {' or '.join(asked)}"
+                )
+
+
+def _is_one_model(text: str) -> bool:
+    arn = model_arn(text)
+    return arn is not None and not has_wildcard(arn.region + arn.model)
 
 
 def _invokes(statement: Statement) -> bool:
+    return _allows(statement, INVOKES)
+
+
+def _applies(statement: Statement) -> bool:
+    return _allows(statement, APPLIES)
+
+
+def _allows(statement: Statement, names: tuple[str, ...]) -> bool:
+    """Whether an action of the statement begins with one of ``names``, or may by its wildcards."""
     for action in statement.actions:
         fixed = action.replace("?", "*").partition("*")[0]
         if _of_bedrock(action) and (
-            action.startswith(INVOKES)
-            or (has_wildcard(action) and any(i.startswith(fixed) for i in INVOKES))
+            action.startswith(names)
+            or (has_wildcard(action) and any(name.startswith(fixed) for name in names))
         ):
             return True
     return False
@@ -199,7 +216,7 @@ _OWASP = "OWASP LLM Top 10 2025"
 RULES = (
     Rule(
         id="bedrock-no-wildcards",
-        description="Bedrock permissions name actions, models and regions one by one",
+        description="Bedrock permissions name actions, models, guardrails and regions one by one",
         why="With a wildcard every new and every dear model can be called, with no price known.",
         remediation="Use BedrockAccess, which makes the document from the catalogue.",
         severity=Severity.CRITICAL,

@@ -23,6 +23,8 @@ RUN_AS_USER = 10001  # guard and translator share it: the engine directory is 07
 REQUEST_ID_HEADER = "x-terrace-request-id"
 ATTEMPT_ID_HEADER = "x-terrace-attempt-id"
 ATTEMPT_ID_METADATA = "terrace-attempt-id"  # key in Bedrock's requestMetadata
+ANCHOR_PREFIX = "anchors/"  # of heads of the ledger in their bucket
+CAPTURE_CONTEXT = {"terrace": "capture"}  # KMS's encryption context of captures' data keys
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
             "flow_logs": True,
             "flow_log_retention_days": 30,
         },
-        "keys": {"existing": {"images": KEY}, "deletion_window_days": 7, "retain": False},
+        "keys": {
+            "captures": True,
+            "existing": {"images": KEY},
+            "deletion_window_days": 7,
+            "retain": False,
+        },
         "add_ons": {
             "kubernetes_version": "1.34",
             "versions": {"kube-proxy": "v1.34.6-eksbuild.25"},

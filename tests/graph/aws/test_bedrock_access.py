@@ -79,7 +79,20 @@ VARIANTS = {
         "namespace": "terrace-gateway",
         "service_account": "gateway",
         "tags": {"team": "platform"},
-    }
+    },
+    "guard": {
+        "governance": spec(),
+        "cluster_name": "a-cluster",
+        "namespace": "terrace-gateway",
+        "service_account": "gateway",
+        "captures_key_arn": f"arn:{PARTITION}:kms:eu-west-1:{ACCOUNT}:key/0a1b2c3d",
+        "earlier_captures_key_arns": [f"arn:{PARTITION}:kms:eu-west-1:{ACCOUNT}:key/00000000"],
+        "anchors": {
+            "bucket": "evidence",
+            "key_arn": f"arn:{PARTITION}:kms:eu-west-1:{ACCOUNT}:key/3d2c1b0a",
+            "retention": True,
+        },
+    },
 }
 
 

@@ -146,6 +146,8 @@ def test_an_existing_databases_group_lets_the_nodes_in(render: Any) -> None:
         ),
         ({"database": DATABASE}, {"secrets", "objects", "logs"}),
         ({"objects": {"existing": {"name": "their-bucket"}}}, {"secrets", "database", "logs"}),
+        ({"keys": {"captures": True}}, {"secrets", "database", "objects", "logs", "captures"}),
+        ({"keys": {"existing": {"captures": KEY}}}, {"secrets", "database", "objects", "logs"}),
     ],
 )
 def test_there_is_a_key_for_what_is_encrypted_here(
@@ -153,6 +155,25 @@ def test_there_is_a_key_for_what_is_encrypted_here(
 ) -> None:
     keys = {r.name for r in render(make(SMALLEST, more)).of("Key")}
     assert keys == {f"it-keys-{purpose}" for purpose in purposes}
+
+
+@pytest.mark.parametrize(
+    ("keys", "network", "there"),
+    [
+        ({"captures": True}, {"nat": "none"}, True),
+        ({"existing": {"captures": KEY}}, {"nat": "none"}, True),
+        ({}, {"nat": "none"}, False),
+        ({"captures": True}, {"nat": "shared"}, False),
+        ({"captures": True}, {"nat": "shared", "endpoints": ["kms"]}, True),
+    ],
+)
+def test_who_seals_captures_reaches_kms_without_the_internet(
+    render: Any, keys: dict[str, Any], network: dict[str, Any], there: bool
+) -> None:
+    graph = render(make(SMALLEST, {"keys": keys, "network": network}))
+    endpoints = {r.name for r in graph.of("VpcEndpoint")}
+    assert ("it-network-kms" in endpoints) == there
+    assert ("it-network-bedrock-runtime" in endpoints) == (network["nat"] == "none")
 
 
 def test_each_part_gets_its_key(render: Any) -> None:
@@ -299,7 +320,7 @@ def test_every_setting_reaches_its_part(
     monkeypatch.setattr(foundation_aws, PARTS[section], stop)
     with pytest.raises(_StopError):
         render(make(VARIANTS[variant]))
-    ours = {"access_log_days", "client_security_group_ids"}  # have tests of their own
+    ours = {"access_log_days", "captures", "client_security_group_ids"}  # have tests of their own
     for key, value in given.items():
         if key not in ours:
             assert reached[key] == value, key

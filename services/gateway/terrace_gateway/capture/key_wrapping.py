@@ -10,9 +10,10 @@ from botocore.config import Config  # pyright: ignore[reportMissingTypeStubs]
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from terrace_common.names import CAPTURE_CONTEXT
+
 KEY_BYTES = 32
 NONCE_BYTES = 12
-_CONTEXT = {"terrace": "capture"}
 
 
 class KeyWrappingError(Exception):
@@ -103,14 +104,14 @@ class KmsKeyWrapper(KeyWrapper):
     async def wrap(self, data_key: bytes) -> bytes:
         """See the port."""
         answer = await self._call(
-            "encrypt", KeyId=self.name, Plaintext=data_key, EncryptionContext=_CONTEXT
+            "encrypt", KeyId=self.name, Plaintext=data_key, EncryptionContext=CAPTURE_CONTEXT
         )
         return cast("bytes", answer["CiphertextBlob"])
 
     async def unwrap(self, name: str, wrapped: bytes) -> bytes:
         """See the port. ``name`` may be the ARN of an earlier key of this region."""
         answer = await self._call(
-            "decrypt", KeyId=name, CiphertextBlob=wrapped, EncryptionContext=_CONTEXT
+            "decrypt", KeyId=name, CiphertextBlob=wrapped, EncryptionContext=CAPTURE_CONTEXT
         )
         return cast("bytes", answer["Plaintext"])
 

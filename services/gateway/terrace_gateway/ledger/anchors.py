@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, cast
 
+from terrace_common.names import ANCHOR_PREFIX
 from terrace_gateway.ledger.object_store import ObjectStore
 from terrace_gateway.ledger.signing import HeadSigner, is_signed
 from terrace_gateway.spool.records import canonical_bytes, moment_text
@@ -92,7 +93,7 @@ class AnchorStore:
         self,
         objects: ObjectStore,
         *,
-        prefix: str = "anchors/",
+        prefix: str = ANCHOR_PREFIX,
         retention_days: int | None = None,
     ) -> None:
         """``retention_days``: of Object Lock; ``None``: the bucket's own default holds."""

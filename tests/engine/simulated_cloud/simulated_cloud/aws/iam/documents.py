@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from ...models import Problem
 from ...values import UNKNOWN, has_unknown
-from .linter import parliament
+from .linter import findings, in_partition_aws
 
 Kind = Literal["identity", "trust", "resource"]
 _SIZE: Final = {"identity": 6144, "trust": 4096, "resource": 20480}
@@ -170,10 +170,8 @@ def _lint(text: str, kind: Kind) -> tuple[str, ...]:
     none of it."""
     if kind == "trust":
         return tuple(_trust_actions(json.loads(text)))
-    # Its definitions are of partition aws; partitions are checked elsewhere.
-    plain = re.sub(r"arn:aws-(cn|us-gov):", "arn:aws:", text)
     reasons: list[str] = []
-    for finding in parliament().analyze_policy_string(plain).findings:
+    for finding in findings(in_partition_aws(text)):  # partitions are checked elsewhere
         newer = any(str(finding.detail).endswith(action) for action in _NEWER_ACTIONS)
         if finding.issue in _REFUSED and not newer:
             reasons.append(f"{finding.issue}: {finding.detail}")
