@@ -1,12 +1,12 @@
 """Structured logs: one JSON object per line on stdout. No keys, prompts or credentials."""
 
-import json
 import logging
 import re
 import sys
 from collections.abc import MutableMapping
 from typing import TextIO, cast
 
+import orjson
 import structlog
 from structlog.types import EventDict, WrappedLogger
 
@@ -15,8 +15,7 @@ _SECRETS = re.compile(
     r"(tk-|tadm-|sk-)[A-Za-z0-9_-]{8,}|(postgres(?:ql)?://[^:/\s]+:)[^@\s]+@|(Bearer )\S+"
 )
 # What every match of it contains, also as JSON; a line without any of these has nothing to blank.
-_MARKS = ("tk-", "tadm-", "sk-", "postgres", "Bearer ")
-_ENCODER = json.JSONEncoder(default=repr)
+_MARKS = re.compile("tk-|tadm-|sk-|postgres|Bearer ")
 
 
 def configure_logs(
@@ -63,15 +62,33 @@ def configure_logs(
 
 def render(logger: WrappedLogger, name: str, event: EventDict) -> str:
     """The line, redacted. Looking at the line first is several times cheaper than at each value."""
-    line = _ENCODER.encode(event)
-    if any(mark in line for mark in _MARKS):
-        line = _ENCODER.encode(redact(logger, name, event))
+    line = _line(event)
+    if _MARKS.search(line) is not None:
+        line = _line(redact(logger, name, event))
     return line
 
 
 def redact(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
     """Blank everything that has the shape of a secret, also inside tracebacks."""
     return {key: _clean(value) for key, value in event.items()}
+
+
+def _line(event: EventDict) -> str:
+    try:
+        return orjson.dumps(event, default=repr, option=orjson.OPT_NON_STR_KEYS).decode()
+    except orjson.JSONEncodeError:  # a text with half of a surrogate pair, an integer of 80 bits
+        return orjson.dumps(_plain(event)).decode()
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, MutableMapping):
+        items = cast("MutableMapping[object, object]", value).items()
+        return {str(_plain(key)): _plain(inner) for key, inner in items}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in cast("list[object]", value)]
+    if value is None or isinstance(value, bool | float):
+        return value
+    return str(value).encode("utf-8", "replace").decode()
 
 
 def _clean(value: object) -> object:

@@ -4,11 +4,11 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import psycopg
 import structlog
 
-from terrace_common.governance import GovernanceError
 from terrace_common.telemetry import Telemetry
 from terrace_gateway.admin.authentication import AdminAuthenticator
 from terrace_gateway.authentication.chain import AuthenticatorChain
@@ -32,7 +32,7 @@ from terrace_gateway.money.alert_webhooks import AlertWebhooks
 from terrace_gateway.money.budget_alerts import BudgetWatch
 from terrace_gateway.money.slice_book import SliceBook
 from terrace_gateway.money.slice_reaper import SliceReaper
-from terrace_gateway.policy.feed import NoPolicyError, PolicyFeed
+from terrace_gateway.policy.feed import NoPolicyError, PolicyFeed, Switch
 from terrace_gateway.policy.key_use import KeyUse
 from terrace_gateway.policy.listener import PolicyListener
 from terrace_gateway.policy.quota_watch import UpstreamQuotaWatch
@@ -103,7 +103,7 @@ class Runtime:
         Raises ``SpoolLockedError`` or ``OSError``: the spool cannot be used.
         """
         self.journal.start()
-        self.policy.on_change(self._policy_changed)
+        self.policy.before_change(self._prepare_policy)
         self._restore_policy()
         await self.database.open()
         await self.translator.open()
@@ -191,17 +191,35 @@ class Runtime:
         changes, confirmed_at = found
         try:
             self.policy.restore(changes, confirmed_at=confirmed_at)
-        except (GovernanceError, NoPolicyError) as error:
+        except NoPolicyError as error:
             log.warning("saved_policy_refused", why=str(error))
 
-    def _policy_changed(self, old: Snapshot | None, new: Snapshot) -> None:
-        if old is None or old.version != new.version:
-            self.matcher.use(new.governance)
-            self.upstream.apply(new.governance)
-            self.guardrails = Guardrails.build(new.governance, self.guardrail_http)
-            self.tokens.use(new.governance.authentication)
-        self.prices.use(price_version=new.price_version, book=new.price_book)
+    def _prepare_policy(self, old: Snapshot | None, new: Snapshot) -> Switch:
+        """All of this process that goes by the policy, made ready for ``new``."""
+        switches: list[Switch] = []
+        another = old is None or old.compiled is not new.compiled
+        if old is None or another or old.price_book is not new.price_book:
+            prices = Prices(new.price_version, new.price_book)
+            switches.append(partial(self.prices.use, new.price_version, new.price_book))
+            switches.append(self.matcher.prepare(new.governance, prices))
+        if another:
+            switches.append(self.upstream.prepare(new.governance))
+            switches.append(self.tokens.prepare(new.governance.authentication))
+            built = Guardrails.build(new.governance, self.guardrail_http)
+            switches.append(partial(self._use_guardrails, built))
+        if new.kills:
+            switches.append(partial(self._cut_killed, new))
 
+        def switch() -> None:
+            for one in switches:
+                one()
+
+        return switch
+
+    def _use_guardrails(self, guardrails: Guardrails) -> None:
+        self.guardrails = guardrails
+
+    def _cut_killed(self, new: Snapshot) -> None:
         def reason(call: RunningCall) -> str | None:
             return new.killed(call.principal.caller, model=call.model, provider=call.provider)
 

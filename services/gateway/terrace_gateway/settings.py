@@ -48,7 +48,7 @@ class Settings(BaseSettings):
     ledger_old_public_keys: tuple[str, ...] = ()
     """Public keys (32 bytes in hex) of earlier signing keys, whose anchors stay valid."""
     anchor_location: str | None = None
-    """Where heads of the ledger are anchored: a directory, or ``s3://bucket/prefix``."""
+    """Where heads of the ledger are anchored: a directory, or ``s3://bucket``."""
     anchor_seconds: float = Field(default=60, gt=0)
     anchor_retention_days: int | None = Field(default=None, ge=1)
     """Of Object Lock on each anchor; unset: the bucket's own default retention."""
@@ -73,6 +73,9 @@ class Settings(BaseSettings):
 
     max_body_bytes: int = Field(default=4 * 1024 * 1024, ge=1024)
     max_json_depth: int = Field(default=64, ge=8, le=500)
+    max_json_values: int = Field(default=200_000, ge=1000)
+    """Values and keys of one body. Reading it holds all other calls up for about a microsecond
+    each."""
     head_read_seconds: float = Field(default=20, gt=0)
     body_read_seconds: float = Field(default=30, gt=0)
     stalled_reader_seconds: float = Field(default=120, gt=0)

@@ -9,7 +9,7 @@ import uvicorn
 import uvloop
 from starlette.types import Receive, Scope, Send
 
-from terrace_gateway.edge.client import Client
+from terrace_gateway.edge.client import LEAVING, Client
 from terrace_gateway.edge.http_limits import bounded_protocol
 from terrace_gateway.surfaces.upstream_request import UpstreamRequest
 from terrace_gateway.upstream.bulkhead import BulkheadLimits, Bulkheads
@@ -33,11 +33,12 @@ class App:
         self.dispatch = Dispatch(Translator(nowhere, nowhere), relay, Bulkheads(BulkheadLimits()))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        client = Client(receive, send, request_id="req_bench")
+        leaving = scope["extensions"][LEAVING]
+        client = Client(receive, send, request_id="req_bench", leaving=leaving)
 
         body = await client.read_body(limit=4_000_000, seconds=30, free=65_536, grow=lambda _: None)
         client.watch()
-        request = UpstreamRequest("/v1/chat/completions", body, len(body), 100)
+        request = UpstreamRequest("/v1/chat/completions", body, len(body), 100, relayed=True)
         stream = json.loads(body).get("stream")
         async with self.dispatch.call(request, Towards()) as response:
             kind = [(b"content-type", response.headers["content-type"].encode())]

@@ -1,15 +1,16 @@
 """One provider hangs; what another provider's calls wait for stays the same."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pytest
 from gateway_rig.relay_upstream import RawUpstream, Wire, plain, relay_request
 
 from terrace_gateway.upstream.bulkhead import BulkheadLimits, Bulkheads
 from terrace_gateway.upstream.credentials import Credentials
 from terrace_gateway.upstream.dispatch import Dispatch
-from terrace_gateway.upstream.port import BulkheadFullError
+from terrace_gateway.upstream.port import BulkheadFullError, NotSentError
 from terrace_gateway.upstream.relay import Relay, RelayProvider, RelaySettings
 from terrace_gateway.upstream.translator import Translator
 
@@ -64,3 +65,24 @@ async def test_hanging_provider_slows_no_other_one() -> None:
         never.set()
         assert bulkheads.of("slow").running == 0
         await dispatch.close()
+
+
+async def test_the_way_of_a_call_is_the_one_that_its_body_was_made_for() -> None:
+    async def works(wire: Wire) -> None:
+        await wire.send(plain(b"{}"))
+
+    async with RawUpstream(works).running() as provider:
+        relay = Relay(Credentials(Path("/nowhere"), {"KEY": "k"}), RelaySettings())
+        served = RelayProvider("one", f"http://localhost:{provider.port}/v1", "KEY")
+        nowhere = Path("/nowhere")
+        bulkheads = Bulkheads(BulkheadLimits())
+        dispatch = Dispatch(Translator(nowhere, nowhere), relay, bulkheads)
+        for routes, request, why in (
+            ([served], replace(relay_request(), relayed=False), "the client is not open"),
+            ([], relay_request(), "the provider is not relayed"),
+        ):
+            relay.apply(routes)
+            with pytest.raises(NotSentError, match=why):
+                async with dispatch.call(request, To("one")):
+                    pass
+        assert not provider.book

@@ -1,7 +1,7 @@
 """Kill switches: what each stops, that it holds everywhere, and that a misspelt one is refused."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -98,12 +98,12 @@ async def test_a_switch_holds_on_another_replica_after_one_lease_and_shows_the_c
 ) -> None:
     cut: list[str] = []
 
-    def watch(_: Snapshot | None, new: Snapshot) -> None:
-        if (why := new.killed(CALLER, model="sim-small", provider="simulator-openai")) is not None:
-            cut.append(why)
+    def watch(_: Snapshot | None, new: Snapshot) -> Callable[[], None]:
+        why = new.killed(CALLER, model="sim-small", provider="simulator-openai")
+        return lambda: None if why is None else cut.append(why)
 
     async with replica_of(postgres, database) as other:
-        other.feed.on_change(watch)
+        other.feed.before_change(watch)
         await other.feed.refresh()
         await admin.ok("POST", "/kill", {"target": "team:team-a", "reason": "r"})
         other.clock.forward(1.01)

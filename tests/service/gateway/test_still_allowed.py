@@ -2,6 +2,7 @@
 sent any more, and it costs nothing. What changes while a candidate fails holds for the next."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
@@ -372,3 +373,178 @@ async def test_a_kill_switch_cuts_streams_of_callers_with_tokens(
     assert sorted(outcome for outcome, _ in found) == sorted(
         "cut" if who in cuts else "ok" for who in streams
     )
+
+
+def applying(guard: InProcessGuard, texts: list[str]) -> Callable[..., Awaitable[Any]]:
+    """``journal.open``, after which the next of ``texts`` is in force."""
+    real = guard.runtime.journal.open
+
+    async def opened(record: Any) -> None:
+        await real(record)
+        if texts:
+            base = (await guard.admin("GET", "/governance"))["version"]
+            change = {"text": texts.pop(0), "reason": "a test", "base_version": base}
+            allow = ["cap-below-spend", "price-version-unchanged", "model-not-deployed"]
+            await guard.admin("POST", "/governance/apply", json={**change, "allow": allow})
+
+    return opened
+
+
+def team(policy: str = "{name: p}", *, more: str = "") -> str:
+    return f"policies: [{policy}]\nteams: [{{name: team-a, policies: [p]{more}}}]\n"
+
+
+DEARER = (
+    ("input_micro_usd_per_mtok: 150000", "input_micro_usd_per_mtok: 1500000"),
+    ('price_version: "proof"', 'price_version: "dearer"'),
+)
+
+
+@pytest.mark.parametrize("what", ["clamp", "price", "cap"])
+async def test_what_is_reserved_by_an_older_policy_is_reserved_anew(
+    make_guard: Make, upstream: FakeUpstream, what: str
+) -> None:
+    guard = await make_guard(governance=spec(upstream, more=team()))
+    key = await guard.key()
+    cap = ", quotas: [{dimension: micro_usd, amount: 1000000, per: lifetime}]"
+    text = {
+        "clamp": spec(upstream, more=team("{name: p, max_output_tokens: 7}")),
+        "price": spec(upstream, more=team()),
+        "cap": spec(upstream, more=team(more=cap)),
+    }[what]
+    for old, new in DEARER if what == "price" else ():
+        text = text.replace(old, new)
+    guard.runtime.journal.open = applying(guard, [text])
+    assert (await say(guard, key)).status == 200
+    assert sorted(outcome for outcome, _ in await outcomes(guard, 2)) == ["not_sent", "ok"]
+    [sent] = upstream.calls
+    entries = await guard.entries()
+    [entry] = [one for one in entries if one["attempt_id"] == sent.attempt_id]
+    assert (entry["outcome"], entry["policy_version"]) == ("ok", 2)
+    if what == "clamp":
+        assert sent.body["max_tokens"] == 7
+    if what == "price":
+        assert entry["price_version"] == "dearer"
+    if what == "cap":
+        caps = (await guard.admin("GET", "/caps"))["caps"]
+        [team_cap] = [one for one in caps if one["scope"] == "team"]
+        assert team_cap["settled"] == entry["amount_micro_usd"]
+
+
+async def test_a_cap_that_is_new_at_the_sending_refuses(
+    make_guard: Make, upstream: FakeUpstream
+) -> None:
+    guard = await make_guard(governance=spec(upstream, more=team()))
+    key = await guard.key()
+    cap = ", quotas: [{dimension: micro_usd, amount: 1, per: lifetime}]"
+    guard.runtime.journal.open = applying(guard, [spec(upstream, more=team(more=cap))])
+    said = await say(guard, key)
+    assert (said.status, said.code) == (429, "budget_exhausted")
+    assert not upstream.calls
+    assert await outcomes(guard) == [("not_sent", 0)]
+
+
+async def test_a_policy_that_changes_again_and_again_is_told(
+    make_guard: Make, upstream: FakeUpstream
+) -> None:
+    guard = await make_guard(governance=spec(upstream, more=team()))
+    key = await guard.key()
+    texts = [
+        spec(upstream, more=team(f"{{name: p, max_output_tokens: {most}}}")) for most in (7, 8)
+    ]
+    guard.runtime.journal.open = applying(guard, texts)
+    said = await say(guard, key)
+    assert (said.status, said.code) == (503, "authority_unavailable")
+    assert said.headers["retry-after"] == "1"
+    assert not upstream.calls
+    assert await outcomes(guard, 2) == [("not_sent", 0)] * 2
+
+
+CONTENT = "guardrails: [{{name: g, kind: content, action: block, words: [{word}]}}]\n"
+
+
+@pytest.mark.parametrize("phase", ["open", "guarded"])
+async def test_texts_that_other_guardrails_let_pass_are_not_sent(
+    make_guard: Make, upstream: FakeUpstream, phase: str
+) -> None:
+    named = team("{name: p, guardrails: [g]}")
+    text, other = (
+        spec(upstream, more=CONTENT.format(word=word) + named) for word in ("zeus", "hello")
+    )
+    guard = await make_guard(governance=text)
+    key = await guard.key()
+    if phase == "open":
+        guard.runtime.journal.open = applying(guard, [other])
+    else:
+        start, gate = guard.runtime.guardrails.start, Gate()
+
+        def started(*args: Any) -> Any:
+            run = start(*args)
+            run.before = gate.behind(run.before)
+            return run
+
+        guard.runtime.guardrails.start = started  # type: ignore[method-assign]
+    task = asyncio.create_task(say(guard, key))
+    if phase == "guarded":
+        await gate.reached.wait()
+        change = {"text": other, "reason": "a test", "base_version": 1}
+        await guard.admin("POST", "/governance/apply", json=change)
+        gate.go.set()
+    said = await task
+    assert (said.status, said.code) == (503, "authority_unavailable")
+    assert not upstream.calls
+    again = await say(guard, key)
+    assert (again.status, again.code) == (400, "content_blocked")
+
+
+@pytest.fixture
+async def ways(upstream: FakeUpstream, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
+    """Two specs: the provider of the model ``named`` is translated, and relayed."""
+    monkeypatch.setenv("RELAY_KEY", "sk-canary-relay-0123456789")
+    base = f"http://127.0.0.1:{await upstream.serve_relay()}/v1"
+    plain = spec(upstream)
+    for old, new in (
+        ('"http://main.invalid/v1"', f'"{base}"\n    api_key_env: RELAY_KEY'),
+        ("name: sim-small\n    provider: main", "name: named\n    provider: main"),
+    ):
+        assert old in plain
+        plain = plain.replace(old, new)
+    return plain, plain.replace("kind: openai\n", "kind: openai\n    relay: true\n", 1)
+
+
+async def switched(guard: InProcessGuard, text: str) -> None:
+    await guard.runtime.versions.apply(text, actor="a", reason="r", check_base=False)
+    await guard.runtime.policy.refresh()
+
+
+@pytest.mark.parametrize("relay", [True, False])
+async def test_a_call_goes_the_way_that_its_body_was_made_for(
+    make_guard: Make, upstream: FakeUpstream, ways: tuple[str, str], *, relay: bool
+) -> None:
+    """The provider becomes a relay, or is none any more, once its reservation is open."""
+    guard = await make_guard(governance=ways[0])
+    await switched(guard, ways[not relay])
+    key = await guard.key()
+    guard.runtime.journal.open = applying(guard, [ways[relay]])
+    assert (await say(guard, key, model="named")).status == 200
+    [sent] = upstream.calls
+    assert sent.body["model"] == ("sim-small" if relay else "named")
+    assert ("extra_headers" in sent.body) is not relay
+    assert sorted(outcome for outcome, _ in await outcomes(guard, 2)) == ["not_sent", "ok"]
+
+
+async def test_an_answer_is_read_the_way_that_its_call_went(
+    make_guard: Make, upstream: FakeUpstream, ways: tuple[str, str]
+) -> None:
+    """A relayed answer is untouched, also if the provider is none any more by then."""
+    guard = await make_guard(governance=ways[0])
+    await switched(guard, ways[1])
+    key = await guard.key()
+    release = asyncio.Event()
+    upstream.behaviour = Behaviour(hold=release)
+    task = asyncio.create_task(say(guard, key, model="named"))
+    await until(lambda: upstream.calls)
+    await switched(guard, ways[0])
+    release.set()
+    said = await task
+    assert (said.status, json.loads(said.text)["model"]) == (200, "sim-small")

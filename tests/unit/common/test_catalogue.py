@@ -120,3 +120,19 @@ def test_the_translator_is_told_what_a_name_does_not_say() -> None:
     assert [entry.get("model_info") for entry in entries] == [
         None, {"mode": "embedding"}, {"base_model": f"eu.{BEDROCK}"},
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "address", ["http://o:99999/v1", "http://o:port", "http:///v1", "http://[o/v1", "http://oö/v1"]
+)
+def test_an_address_that_nobody_can_call_is_refused(address: str) -> None:
+    text = yaml.safe_dump(
+        {
+            "version": 1, "price_version": "v", "models": [model("a")],
+            "providers": [{"name": "o", "kind": "openai", "api_base": address}],
+        }
+    )  # fmt: skip
+    with pytest.raises(GovernanceError, match="with a host and a port from 1 to 65535") as caught:
+        load_governance(text, "spec.yaml")
+    [line] = [line for line, what in caught.value.problems if "api_base" in what]
+    assert "api_base" in text.splitlines()[line - 1]

@@ -127,6 +127,43 @@ def test_all_problems_of_a_file_are_told_at_once() -> None:
     }
 
 
+def test_a_misspelt_key_hides_no_misspelt_name() -> None:
+    text = WHOLE
+    for old, new in (
+        ("context_tokens: 1000, max_output_tokens: 100, aliases", "contxt_tokens: 1000, max_output_tokens: 100, aliases"),
+        ("provider: west", "provider: wst"),
+        ("org: acme, policies: [trial]", "org: acm, policies: [trail]"),
+        ("{name: bot-prod, app: bot, models: [small, claude]", "{name: bot-prod, app: bt, models: [small, cloude]"),
+    ):  # fmt: skip
+        assert old in text
+        text = text.replace(old, new)
+    said = sorted(what.partition(";")[0] for _, what in problems(text))
+    assert said == [
+        "keys.0.app: app 'bt' is not declared",
+        "keys.0.models.1: model 'cloude' is not declared",
+        "models.0.context_tokens is required",
+        "models.2.provider: provider 'wst' is not declared",
+        "teams.0.org: org 'acm' is not declared",
+        "teams.0.policies.0: policy 'trail' is not declared",
+        "unknown key 'contxt_tokens'",
+    ]
+    assert {line for line, _ in problems(text)} == {
+        line_of(part, text) for part in ("contxt", "wst", "trail", "cloude")
+    }
+
+
+def test_what_only_follows_from_another_problem_is_not_told() -> None:
+    one = "models:\n  - {name: small, provider: east, upstream_model: s, contxt_tokens: 1000}\n"
+    said = [what for _, what in problems(WHOLE[: WHOLE.index("models:")] + one)]
+    assert not [what for what in said if "at least 1 item" in what], said
+    said = [what for _, what in problems(WHOLE[: WHOLE.index("models:")] + "models: []\n")]
+    assert [what for what in said if "at least 1 item" in what]
+    # Names that cannot be read are not looked up in: who wrote them has one fault, not many.
+    for old, new in (("{name: east, kind", "{nmae: east, kind"), ("\npolicies:", "\npolices:")):
+        said = [what for _, what in problems(WHOLE.replace(old, new))]
+        assert not [what for what in said if "not declared" in what], said
+
+
 def test_a_circle_of_policies_names_its_members_and_no_other() -> None:
     text = WHOLE.replace("models: [tiny]", "extends: trial").replace(
         "mode: audit,", "extends: in-europe, mode: audit,"

@@ -56,6 +56,9 @@ class Booking:
         self.micro_usd: int | None = None
         self.outcome = "unknown"
 
+    async def before_send(self) -> None:
+        """Nothing stops it here."""
+
     def settled(self, micro_usd: int, *, units: int, upstream_request_id: str | None) -> None:
         assert upstream_request_id
         self.micro_usd, self.outcome = micro_usd, f"ok:{units}"

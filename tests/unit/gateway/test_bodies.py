@@ -12,7 +12,7 @@ from terrace_common.governance import Governance, Model, load_governance
 from terrace_gateway.edge.errors import ApiError
 from terrace_gateway.surfaces.chat_body import read_chat_body
 from terrace_gateway.surfaces.converse_body import read_converse_body
-from terrace_gateway.surfaces.json_body import parse_json_object
+from terrace_gateway.surfaces.json_body import encode_json, parse_json_object
 from terrace_gateway.surfaces.request import SurfaceRequest
 from terrace_gateway.surfaces.upstream_request import UpstreamRequest
 
@@ -229,13 +229,15 @@ def test_reasoning_effort_needs_a_provider_that_bounds_it() -> None:
 )  # fmt: skip
 def test_garbage_is_refused(body: bytes) -> None:
     with pytest.raises(ApiError) as caught:
-        parse_json_object(body, max_depth=64)
+        parse_json_object(body, max_depth=64, max_values=10**6)
     assert caught.value.status == 400
 
 
 def test_half_a_surrogate_pair_is_refused() -> None:
     source = parse_json_object(
-        b'{"model": "sim-small", "messages": [{"role": "user", "content": "\\ud800"}]}', max_depth=9
+        b'{"model": "sim-small", "messages": [{"role": "user", "content": "\\ud800"}]}',
+        max_depth=9,
+        max_values=99,
     )
     with pytest.raises(ApiError, match="surrogate"):
         upstream_chat(source)
@@ -249,3 +251,26 @@ def test_the_bound_covers_every_byte_that_is_sent(text: str) -> None:
     except ApiError:
         return
     assert sent.bound_bytes >= len(sent.body) > len(text.encode())
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(1 << 80), 1 << 80) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+
+
+@given(JSON_VALUES)
+def test_what_is_sent_is_what_was_parsed(value: object) -> None:
+    try:
+        sent = encode_json(value)
+    except ApiError as error:
+        assert "surrogate" in error.message
+        return
+    assert json.loads(sent) == value
+    assert sent == json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_a_number_stays_the_same_number(value: float) -> None:
+    assert json.loads(encode_json([value])) == [value]

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.unit
 
 PRICES = "price: {content: 150, topic: 150, sensitive_information: 100}"
 SPEC = f"""
-  - {{name: b, kind: bedrock, action: ACTION, provider: simulator-bedrock, timeout_seconds: 1,
+  - {{name: b, kind: bedrock, action: ACTION, provider: simulator-bedrock, timeout_seconds: SECONDS,
       guardrail_id: "arn:aws:bedrock:us-east-1:123456789012:guardrail/abc123",
       guardrail_version: "7", on_failure: FAILS, {PRICES}}}
 """
@@ -38,9 +38,14 @@ class World:
     books: Books
 
     def run(
-        self, action: str = "block", fails: str = "closed", credentials: str = "ambient"
+        self,
+        action: str = "block",
+        fails: str = "closed",
+        credentials: str = "ambient",
+        seconds: float = 30,
     ) -> GuardrailRun:
         spec = SPEC.replace("ACTION", action).replace("FAILS", fails)
+        spec = spec.replace("SECONDS", str(seconds))
         guardrails = guardrails_of(
             spec, http=self.http, endpoint=self.fake.url, credentials=credentials
         )
@@ -145,7 +150,7 @@ async def test_what_is_not_known_counts_as_its_reservation(world: World, trouble
     world.fake.cut = trouble == "cut"
     world.fake.without_usage = trouble == "no usage"
     world.fake.answer = {"no json": b"<html>", "unpriced": answer(unpriced)}.get(trouble)
-    run = world.run(fails="open")
+    run = world.run(fails="open", seconds=1 if trouble == "hang" else 30)
     assert await run.before(["x" * 2500]) == ("x" * 2500,)
     assert world.books.outcomes == ["unknown"]
     world.balance()

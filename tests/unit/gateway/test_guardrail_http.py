@@ -30,10 +30,12 @@ async def http() -> AsyncIterator[GuardrailHttp]:
     await client.close()
 
 
-def run_of(fake: FakeGuardrailService, http: GuardrailHttp, action: str = "mask") -> GuardrailRun:
+def run_of(
+    fake: FakeGuardrailService, http: GuardrailHttp, action: str = "mask", seconds: float = 30
+) -> GuardrailRun:
     spec = (
         f"  - {{name: h, kind: http, action: {action}, url: '{fake.url}/check',"
-        " token_env: GUARD_TOKEN, timeout_seconds: 0.5}\n"
+        f" token_env: GUARD_TOKEN, timeout_seconds: {seconds}}}\n"
     )
     return start(guardrails_of(spec, http=http), "h")
 
@@ -83,7 +85,7 @@ async def test_a_wrong_status_is_a_failure(
 async def test_a_slow_one_is_a_failure(fake: FakeGuardrailService, http: GuardrailHttp) -> None:
     fake.hang = True
     with pytest.raises(ApiError) as caught:
-        await run_of(fake, http).before(["a"])
+        await run_of(fake, http, seconds=0.5).before(["a"])
     assert caught.value.status == 503
 
 

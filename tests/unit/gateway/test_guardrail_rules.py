@@ -5,12 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from terrace_common.governance import guardrails as sections
+from terrace_common.governance import load_governance
+from terrace_common.governance.sections import Problem
 from terrace_gateway.guardrails import personal_rules as personal
-from terrace_gateway.guardrails.content_rules import content_rules
+from terrace_gateway.guardrails.content_rules import content_problems, content_rules
 from terrace_gateway.guardrails.scan import Rule, RuleSet, Scan
 from terrace_gateway.guardrails.secret_rules import is_random, secret_rule_names, secret_rules
 
 from .guardrail_samples import INNOCENT, PERSONAL, SECRETS
+from .guardrail_world import EXAMPLE
 
 pytestmark = pytest.mark.unit
 
@@ -111,3 +114,27 @@ def test_any_word_becomes_a_rule_that_finds_it(words: list[str]) -> None:
         scan = Scan(rules)
         scan.feed(" ".join(word.split()).encode(), end=True)
         assert set(scan.found) == {"words"}
+
+
+def large(*names: str) -> sections.ContentGuardrail:
+    """Patterns of which RE2 takes each one, and not all of them."""
+    patterns = [{"name": name, "pattern": f"{name}\\P{{Lu}}{{900}}"} for name in names]
+    return sections.ContentGuardrail.model_validate(
+        {"name": "g", "kind": "content", "patterns": patterns}
+    )
+
+
+def test_what_re2_refuses_has_a_place() -> None:
+    example = load_governance(EXAMPLE, "g.yaml")
+
+    def problems(*guardrails: sections.ContentGuardrail) -> list[Problem]:
+        return list(content_problems(example.model_copy(update={"guardrails": guardrails})))
+
+    assert not problems(large("a"), large("b"))
+    [(place, what)] = problems(large("a"), large(*"abcdefgh"))
+    assert place == ("guardrails", 1)
+    assert "RE2 refuses these patterns together" in what
+    huge = "|".join([r"\p{L}{1000}", r"\P{Lu}{1000}", r"\P{L}{1000}", r"\PN{1000}"] * 3)
+    rules = [Rule("huge", huge, ignore_case=True)]
+    with pytest.raises(ValueError, match="RE2 refuses it: pattern too large"):
+        RuleSet(rules)

@@ -42,6 +42,8 @@ class Standing:
     kills = frozenset({("team", "a"), ("team", "b"), ("key", "c")})
     age_seconds, lease_seconds, epoch, version, grants = 0.5, 1.0, 7, 3, 11
     troubled = frozenset({"sim-small"})
+    undeployed = frozenset({"sim-large"})
+    models = ("sim-small", "sim-large", "sim-embed")
     troubled_providers = frozenset({"simulator"})
 
     @property
@@ -50,6 +52,10 @@ class Standing:
 
     @property
     def health(self) -> "Standing":
+        return self
+
+    @property
+    def governance(self) -> "Standing":
         return self
 
     def current(self) -> "Standing":
@@ -124,6 +130,8 @@ def test_standing_is_told_without_names_of_callers() -> None:
     assert 'terrace_model_troubled{model="sim-small"} 1.0' in text
     assert 'terrace_upstream_places{provider="simulator"} 256.0' in text
     assert "terrace_policy_epoch 7.0" in text
+    assert 'terrace_models_in_force{deployed="no"} 1.0' in text
+    assert 'terrace_models_in_force{deployed="yes"} 2.0' in text
 
 
 def test_gen_ai_names_are_those_of_the_conventions() -> None:

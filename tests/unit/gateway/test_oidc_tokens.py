@@ -202,9 +202,10 @@ async def test_keys_are_fetched_anew_beside_the_calls(
     idp.published = ["k2"]
     clock.seconds += REFRESH_SECONDS + 1
     assert await status_of(verifier, token) == 200
-    while idp.fetches < 2:
-        await asyncio.sleep(0.01)
-    await asyncio.sleep(0.05)
+    async with asyncio.timeout(60):
+        while await status_of(verifier, token) == 200:  # until the new keys have come
+            await asyncio.sleep(0.01)
+    assert idp.fetches == 2
     clock.seconds += MISS_SECONDS
     assert await status_of(verifier, token) == 401
 

@@ -1,7 +1,11 @@
 """Entries as they are hashed: what a new field may not change of those that came before it."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from terrace_gateway.calls.ports import (
     Amounts,
@@ -12,10 +16,12 @@ from terrace_gateway.calls.ports import (
     OpenRecord,
     Usage,
 )
+from terrace_gateway.spool import records
 from terrace_gateway.spool.records import (
     abandoned_fields,
     canonical_bytes,
     close_fields,
+    moment_text,
     open_fields,
 )
 
@@ -52,3 +58,43 @@ def test_images_of_a_request_are_in_its_open_record_and_in_every_way_to_close_it
     assert fields["images"] == 2
     assert close_fields(fields, CLOSE, AT)["images"] == 2
     assert abandoned_fields(fields, AT)["images"] == 2
+
+
+TEXTS = st.text() | st.text(
+    st.sampled_from('\0\x01\x1f\x7f"\\/\b\f\n\r\t\u2028\ud800\udfffué\U0001f600'), max_size=9
+)
+VALUES = (
+    TEXTS
+    | st.integers(-(1 << 70), 1 << 70)
+    | st.none()
+    | st.booleans()
+    | st.floats()
+    | st.lists(st.lists(TEXTS | st.integers() | st.floats() | st.booleans()))
+    | st.dictionaries(TEXTS, st.integers() | st.floats())
+)
+
+
+@given(st.dictionaries(st.text("abcdefghij_AZ09", min_size=1), VALUES, max_size=12))
+def test_the_quick_way_writes_what_the_slow_one_writes(fields: dict[str, Any]) -> None:
+    """The hashes of every entry so far are over the slow one's bytes."""
+    found = canonical_bytes(fields)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(records, "_quick_bytes", lambda _: None)
+        assert found == canonical_bytes(fields)
+
+
+def test_an_entry_goes_the_quick_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = close_fields(open_fields(opened()), CLOSE, AT)
+    monkeypatch.setattr(records, "_dump", lambda _: pytest.fail("the slow way"))
+    assert canonical_bytes(fields).startswith(b'{"amount_micro_usd":5,')
+
+
+@given(st.datetimes(timezones=st.sampled_from([UTC, timezone(timedelta(hours=5))])))
+def test_a_moment_is_the_same_text_in_every_zone(moment: datetime) -> None:
+    try:
+        text = moment_text(moment)
+    except OverflowError:
+        return  # before the year 1 in UTC
+    assert datetime.fromisoformat(text) == moment
+    assert text.endswith("+00:00")
+    assert len(text) == len("2026-11-30T12:00:00.000000+00:00")

@@ -17,7 +17,7 @@ from terrace_gateway.authentication import keys
 from terrace_gateway.calls.ports import Cap, CapRefusal, Dimension, Scope, Window
 from terrace_gateway.edge import errors
 from terrace_gateway.edge.refusals import cap_refusal_error, upstream_error
-from terrace_gateway.edge.routes import ROUTES, match_route
+from terrace_gateway.edge.routes import ROUTES, match_route, meant_route
 from terrace_gateway.logs import configure_logs
 from terrace_gateway.settings import Secrets, Settings, SettingsError, read_secrets
 
@@ -62,6 +62,25 @@ def test_no_other_route_matches(method: str, path: str) -> None:
 def test_near_misses_do_not_match(path: str) -> None:
     assert match_route("POST", path) is None
     assert match_route("GET", path) is None
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "meant"),
+    [
+        ("POST", "/chat/completions", "/v1/chat/completions"),
+        ("GET", "/models", "/v1/models"),
+        ("GET", "/models/secret-name", "/v1/models/{modelId}"),
+        ("POST", "/v1/v1/messages", "/v1/messages"),
+        ("GET", "/chat/completions", None),
+        ("POST", "/health", None),
+        ("POST", "/v1/v2/messages", None),
+    ],
+)
+def test_a_base_url_with_v1_left_out_or_doubled_is_asked_about(
+    method: str, path: str, meant: str | None
+) -> None:
+    assert match_route(method, path) is None
+    assert meant_route(method, path) == (f"; did you mean {meant}?" if meant else "")
 
 
 def test_model_ids_may_hold_colons_and_slashes() -> None:

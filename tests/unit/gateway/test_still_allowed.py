@@ -12,7 +12,7 @@ from terrace_gateway.authentication import tokens
 from terrace_gateway.calls import still_allowed
 from terrace_gateway.calls.ports import Caller, Cap, Principal, Window
 from terrace_gateway.calls.serving import Call
-from terrace_gateway.calls.still_allowed import StillAllowed
+from terrace_gateway.calls.still_allowed import ReservedOtherwiseError, StillAllowed
 from terrace_gateway.edge.errors import ApiError
 from terrace_gateway.policy.records import KeyRecord
 
@@ -216,6 +216,62 @@ async def test_a_key_ends_with_its_time_as_well(world: World) -> None:
     assert await asked.renewed() == (asked.call, CANDIDATE)
     world.clock.seconds += 1
     assert await asked.refused() == INVALID
+
+
+async def test_what_was_reserved_by_another_policy_is_not_sent(world: World) -> None:
+    asked = await admitted(world, **JO)
+    asked.change()  # another snapshot, the same for this call
+    await asked.allowed.confirm(asked.call, CANDIDATE)
+    tight = Cap(2, "user", "jo", "requests", Window("lifetime"), 1)
+    ours = (PER_USER,)
+    for caps in (
+        {("user", "jo"): (tight,)},
+        {("user", "jo"): ours, ("model", "sim-small"): (tight,)},
+        {("user", "jo"): ours, ("provider", "simulator"): (tight,)},
+    ):
+        asked.change(caps=caps)
+        with pytest.raises(ReservedOtherwiseError):
+            await asked.allowed.confirm(asked.call, CANDIDATE)
+    asked.change()
+    matcher: Any = asked.allowed._matcher
+    matcher.again = lambda *_: SimpleNamespace(model=CANDIDATE.model, output_tokens=7)
+    with pytest.raises(ReservedOtherwiseError):
+        await asked.allowed.confirm(asked.call, CANDIDATE)
+
+
+GUARDED = """
+guardrails:
+  - {name: g, kind: content, words: [zeus]}
+  - {name: h, kind: content, words: [hera]}
+policies:
+  - {name: p, guardrails: [g], capture: {retention_days: 1}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "goes_on"),
+    [
+        ("words: [zeus]", "words: [zeus, thunder]", False),
+        ("guardrails: [g]", "guardrails: [g, h]", False),
+        ("capture: {retention_days: 1}", "capture: never", False),
+        ("words: [hera]", "words: [hera, iris]", True),
+    ],
+)
+async def test_texts_are_sent_only_past_the_guardrails_in_force(
+    world: World, old: str, new: str, *, goes_on: bool
+) -> None:
+    world.text = world.text.replace(
+        "{name: jo, team: search", "{name: jo, policies: [p], team: search"
+    )
+    world.text += GUARDED
+    world.snapshot = world.feed.in_force.snapshot = snapshot_of(world.text)
+    asked = await admitted(world, **JO)
+    asked.change((old, new))
+    if goes_on:
+        await asked.renewed()
+        await asked.allowed.confirm(asked.call, CANDIDATE)
+    else:
+        assert await asked.refused() == UNABLE
 
 
 def never(*_: Any, **__: Any) -> Any:

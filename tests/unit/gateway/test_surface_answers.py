@@ -356,7 +356,8 @@ def test_plain_answers_are_rebuilt_and_can_be_masked(path: str) -> None:
     found = surface(path, **(converse if "converse" in path else {}))
     answer = PLAIN[path]
     texts = found.texts(answer)
-    assert "".join(texts).count("secret") == len(texts) > 0
+    named = [text for text in texts if text != "f"]  # the name of a tool is a text as well
+    assert "".join(named).count("secret") == len(named) > 0
     shown = found.rebuild(answer)
     assert b"internal" not in shown
     assert b"secret" in shown

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
+from pydantic_core import PydanticCustomError
 
 from terrace_common.bedrock import parse_model
 from terrace_common.governance.quotas import Quotas
@@ -11,12 +12,14 @@ from terrace_common.governance.regions import bedrock_regions
 from terrace_common.governance.sections import (
     ENVIRONMENT_PATTERN,
     NAME_PATTERN,
+    PATTERNS_IN_WORDS,
     REGION_PATTERN,
     RESIDENCY_PATTERN,
     UPSTREAM_PATTERN,
     URL_PATTERN,
     Problem,
     Section,
+    is_callable,
     listed,
 )
 from terrace_common.prices import Price
@@ -24,6 +27,9 @@ from terrace_common.yaml_lines import DocumentPath
 
 AWS_KEY_VARIABLES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 """Names of the access keys that Bedrock providers with ``credentials: keys`` are called with."""
+
+
+_IN_ASCII = ", in ASCII, with a host and a port from 1 to 65535"
 
 
 class Defaults(Section):
@@ -75,6 +81,14 @@ class OpenAIProvider(Section):
     breaker: Breaker = Breaker()
     quotas: Quotas = ()
     """Caps of all calls to it. A provider over its cap leaves the candidates."""
+
+    @field_validator("api_base")
+    @classmethod
+    def _is_callable(cls, value: str) -> str:
+        if not is_callable(value):
+            what = PATTERNS_IN_WORDS[URL_PATTERN] + _IN_ASCII
+            raise PydanticCustomError("governance", "{what}", {"what": what})
+        return value
 
 
 class BedrockProvider(Section):

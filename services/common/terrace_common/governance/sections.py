@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import ErrorDetails, PydanticCustomError
@@ -46,6 +47,15 @@ class Section(BaseModel):
 def stays_inside(url: str) -> bool:
     """Whether a plain ``http`` URL leads to this machine or to a service of the cluster."""
     return _INSIDE.fullmatch(url) is not None
+
+
+def is_callable(url: str) -> bool:
+    """Whether a URL of ``URL_PATTERN`` names a host and a port that there can be, in ASCII."""
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and parts.port != 0 and url.isascii()
+    except ValueError:
+        return False
 
 
 def problem_text(detail: ErrorDetails) -> str:

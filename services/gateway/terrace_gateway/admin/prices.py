@@ -142,9 +142,6 @@ class PriceBooks:
 
     async def _changed(self, version: str | None, *, changed: bool) -> dict[str, Any]:
         await self._runtime.policy.refresh()
-        # The other replicas follow the epoch; whoever asked this one sees the change at once.
-        version_of_spec = self._runtime.policy.current().snapshot.price_version
-        self._runtime.prices.use(price_version=version_of_spec, book=await self._store.load())
         if changed:
             log.warning("prices_in_force", version=version)
         state: Literal["applied", "unchanged"] = "applied" if changed else "unchanged"

@@ -14,6 +14,7 @@ from terrace_gateway.edge.errors import INVALID_REQUEST, REQUEST_TOO_LARGE, ApiE
 from terrace_gateway.surfaces.json_body import invalid, parse_json_object
 
 MAX_BODY_BYTES = 64 * 1024
+MAX_VALUES = 1_000_000  # JSON values and keys of one body
 PREFIX = "/admin/v1"
 
 Role = Literal["viewer", "auditor", "admin"]
@@ -72,7 +73,7 @@ class AdminCall:
                 raise ApiError(
                     REQUEST_TOO_LARGE, f"the body is larger than {self._max_body_bytes} bytes"
                 )
-        source = parse_json_object(bytes(body) or b"{}", max_depth=8)
+        source = parse_json_object(bytes(body) or b"{}", max_depth=8, max_values=MAX_VALUES)
         try:
             return model.model_validate(source)
         except ValidationError as error:

@@ -2,8 +2,11 @@
 
 from collections.abc import Sequence
 
+from terrace_gateway.authentication.virtual_key import INVALID
 from terrace_gateway.calls.ports import Authenticator, Presented, Principal
 from terrace_gateway.edge.errors import INVALID_API_KEY, ApiError
+
+MISSING = "no API key was shown: send one as `authorization: Bearer`, `x-api-key` or `api-key`"
 
 
 class AuthenticatorChain:
@@ -19,4 +22,4 @@ class AuthenticatorChain:
             principal = await authenticator.authenticate(presented)
             if principal is not None:
                 return principal
-        raise ApiError(INVALID_API_KEY, "the API key is missing, unknown, revoked or expired")
+        raise ApiError(INVALID_API_KEY, MISSING if presented.token is None else INVALID)

@@ -39,7 +39,7 @@ _UNVERIFIED: Options = {
 
 
 class TokenVerifier:
-    """The issuers in force. ``use`` puts others in force and keeps the keys of those that stay."""
+    """The issuers in force. Others take over the keys of those that stay."""
 
     def __init__(self, authentication: Authentication | None, clock: Clock) -> None:
         self._clock = clock
@@ -49,17 +49,27 @@ class TokenVerifier:
 
     def use(self, authentication: Authentication | None) -> None:
         """Put these issuers in force."""
-        old, self._by_issuer = self._by_issuer, {}
+        self.prepare(authentication)()
+
+    def prepare(self, authentication: Authentication | None) -> Callable[[], None]:
+        """Make ready what ``authentication`` needs; what is returned puts its issuers in force.
+        Changes nothing by itself."""
+        old, new = self._by_issuer, dict[str, tuple[Issuer, KeySource]]()
         for issuer in () if authentication is None else authentication.issuers:
-            known = old.pop(issuer.issuer, None)
+            known = old.get(issuer.issuer)
             if known is not None and _same_keys(known[0], issuer):
-                self._by_issuer[issuer.issuer] = (issuer, known[1])
+                new[issuer.issuer] = (issuer, known[1])
             else:
                 source = KeySource(issuer, monotonic=self._clock.monotonic)
-                self._by_issuer[issuer.issuer] = (issuer, source)
-                if known is not None:
-                    self._gone.append(known[1])
-        self._gone += [source for _, source in old.values()]
+                new[issuer.issuer] = (issuer, source)
+        kept = {id(source) for _, source in new.values()}
+        gone = [source for _, source in old.values() if id(source) not in kept]
+
+        def switch() -> None:
+            self._by_issuer = new
+            self._gone += gone
+
+        return switch
 
     async def close(self) -> None:
         """Stop running fetches."""

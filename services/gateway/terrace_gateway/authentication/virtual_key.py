@@ -20,7 +20,8 @@ from terrace_gateway.policy.snapshot import Snapshot
 
 log = structlog.get_logger()
 
-INVALID = "the API key is missing, unknown, revoked or expired"
+INVALID = "the API key is unknown, revoked or expired"
+"""One text for the three: what a stranger tries tells nothing of the keys that there are."""
 
 
 class VirtualKeyAuthenticator(Authenticator):

@@ -31,6 +31,7 @@ from terrace_gateway.calls.ports import (
     UsageSource,
 )
 from terrace_gateway.crash_points import reach
+from terrace_gateway.frozen import frozen
 from terrace_gateway.prices import units_of
 from terrace_gateway.runtime import Runtime
 
@@ -55,7 +56,7 @@ class CapRefusedError(Exception):
         self.refusal = refusal
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Exchange:
     """What the attempts of one client request have in common."""
 
@@ -67,7 +68,7 @@ class Exchange:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Target:
     """What an attempt calls, and at which price."""
 

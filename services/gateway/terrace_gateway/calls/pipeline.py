@@ -22,7 +22,12 @@ from terrace_gateway.calls.ports import (
 )
 from terrace_gateway.calls.send import Sender
 from terrace_gateway.calls.serving import Call, CandidateFailedError, Serving
-from terrace_gateway.calls.still_allowed import StillAllowed, match_request
+from terrace_gateway.calls.still_allowed import (
+    ReservedOtherwiseError,
+    StillAllowed,
+    match_request,
+    policy_changed,
+)
 from terrace_gateway.calls.worst_case import worst_case
 from terrace_gateway.capture.record import CapturedCall
 from terrace_gateway.crash_points import reach
@@ -186,8 +191,11 @@ class ModelCalls:
                 return
         raise failure or ApiError(MODEL_UNAVAILABLE, "no model can take this request now")
 
-    async def _try(self, serving: Serving, candidate: Candidate, *, first: bool) -> None:
-        """One candidate. Raises ``CandidateFailedError``: the next may be tried."""
+    async def _try(
+        self, serving: Serving, candidate: Candidate, *, first: bool, anew: bool = False
+    ) -> None:
+        """One candidate; once more, ``anew``, if the policy of its reservation was no longer in
+        force when it was to be sent. Raises ``CandidateFailedError``: the next may be tried."""
         matcher = self._runtime.matcher
         call, candidate = await self._allowed.renewed(serving.call, candidate)
         if call is not serving.call:
@@ -244,6 +252,12 @@ class ModelCalls:
                     retry_after_seconds=full.retry_after_seconds,
                 )
             ) from full
+        except ReservedOtherwiseError:
+            if anew:
+                raise policy_changed() from None
+        else:
+            return
+        await self._try(serving, candidate, first=first, anew=True)
 
     def _upstream_request(
         self, serving: Serving, candidate: Candidate, attempt_id: str

@@ -21,6 +21,7 @@ from terrace_common.governance.compiled import (
     WindowUnit,
 )
 from terrace_gateway.authentication.token import Token
+from terrace_gateway.frozen import frozen
 
 # Compiled governance is made in terrace_common; the rooms of the gateway take it from here.
 __all__ = [
@@ -84,7 +85,7 @@ class Cap:
     """Percent of ``amount`` at which an alert is raised."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Usage:
     """What one attempt used. Cache tokens are not part of ``input_tokens``."""
 
@@ -102,7 +103,7 @@ class Usage:
         return self.input_tokens + self.cache_read_tokens + self.cache_write_tokens
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Amounts:
     """An amount per dimension: a worst case before the call, the truth after it."""
 
@@ -128,7 +129,7 @@ class Amounts:
 # --- money ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Charge:
     """What an attempt holds of one counter, or was charged to it."""
 
@@ -137,7 +138,7 @@ class Charge:
     amount: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Hold:
     """A reservation that holds in every cap. ``incarnation`` is the identity it was made under."""
 
@@ -211,7 +212,7 @@ class Caller:
     app: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OpenRecord:
     """Durable before the first byte goes upstream."""
 
@@ -237,7 +238,7 @@ class OpenRecord:
     """In the request: each call of the attempt is charged for all of them."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CloseRecord:
     """Durable before the answer ends."""
 
@@ -318,7 +319,7 @@ class Principal:
     """Of a caller without a key: what it is found again by when the policy changes."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Presented:
     """What a request shows about its caller."""
 
@@ -342,7 +343,7 @@ class Authenticator(Protocol):
 # --- matching ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Needs:
     """What a request needs from a model, read from its body."""
 
@@ -355,7 +356,7 @@ class Needs:
     """Of ``tools``, ``images``, ``streaming``, ``json_schema``, ``reasoning``, ``embeddings``."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MatchRequest:
     """A request as the matcher sees it."""
 

@@ -19,8 +19,9 @@ class RunningCall:
     cut_reason: str | None = None
 
     def cut(self, reason: str) -> None:
-        """End it now. Its attempt is closed as ``cut``."""
-        if self.cut_reason is None:
+        """End it now; nothing for a call whose own time is over in this moment. Its attempt is
+        closed as ``cut``."""
+        if self.cut_reason is None and not self.deadline.expired():
             self.cut_reason = reason
             self.deadline.reschedule(asyncio.get_running_loop().time())
 
@@ -53,5 +54,5 @@ class RunningCalls:
             reason = reason_of(call)
             if reason is not None and call.cut_reason is None:
                 call.cut(reason)
-                count += 1
+                count += call.cut_reason is not None
         return count

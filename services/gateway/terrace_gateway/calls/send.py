@@ -46,6 +46,7 @@ log = structlog.get_logger()
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 LINGER_SECONDS = 5  # for the upstream's own end after the end of the answer
 _CALLERS_FAULT = frozenset({400, 413, 422})
+_REFUSALS = _CALLERS_FAULT | {429}
 
 
 class Sender:
@@ -203,6 +204,7 @@ class _Sending:
             Identity(call.request_id, call.request.asked_model)
         )
         self._cuts = call.principal.policy.on_disconnect == "cut"
+        self._relayed = False
         self.told = False
         """Whether the matcher has heard how it went."""
         self.sent = False
@@ -245,6 +247,7 @@ class _Sending:
 
     async def call(self, upstream: UpstreamRequest) -> None:
         """Send it and bring the answer back."""
+        self._relayed = upstream.relayed
         reach("calls.before-send")
         async with self._runtime.upstream.call(
             upstream, self._candidate.model, self._before_send
@@ -262,7 +265,7 @@ class _Sending:
         answered, status = response.provider_answered, response.status
         await self._attempts.close(self._attempt, "upstream_error" if answered else "unknown")
         error = upstream_error(
-            status,
+            status if answered or status not in _REFUSALS else 502,
             response.retry_after,
             await response.error_body(),
             surface=self._attempt.exchange.surface,
@@ -298,25 +301,19 @@ class _Sending:
         if untouched:
             await self._client.respond(200, JSON_HEADERS, bytes(body))
             return
-        if self._run.active or self._conversation.captures:
+        if self._run.hears_answers or self._conversation.captures:
             texts = self._answers.texts(answer)
             passed = await self._run.after(texts)
             for text in passed:
                 self._conversation.hear(text)
-            if passed != texts:
+            if self._run.changes_answers:
                 answer = self._answers.replace_texts(answer, passed)
         await self._client.respond(200, JSON_HEADERS, self._answers.rebuild(answer))
 
     @property
     def _untouched(self) -> bool:
         """Whether the provider's own bytes go to the client."""
-        return (
-            self._runtime.upstream.is_relay(
-                self._candidate.model.provider, self._attempt.exchange.surface
-            )
-            and not self._run.active
-            and not self._conversation.captures
-        )
+        return self._relayed and not self._run.active and not self._conversation.captures
 
     @property
     def _ending(self) -> Outcome:

@@ -1,13 +1,13 @@
 """One call as the parts of the pipeline hand it to each other."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from terrace_gateway.calls.attempt import Exchange
 from terrace_gateway.calls.conversation import Conversation
 from terrace_gateway.calls.ports import Principal
 from terrace_gateway.edge.client import Client, Headers
 from terrace_gateway.edge.errors import ApiError
+from terrace_gateway.frozen import frozen
 from terrace_gateway.guardrails.chain import GuardrailRun
 from terrace_gateway.policy.snapshot import Snapshot
 from terrace_gateway.surfaces.request import SurfaceRequest
@@ -21,7 +21,7 @@ class CandidateFailedError(Exception):
         self.error = error
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Call:
     """An admitted request."""
 
@@ -35,7 +35,7 @@ class Call:
     """What the edge adds to the answer."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Serving:
     """A call that is being served."""
 

@@ -19,6 +19,32 @@ class ClientGoneError(Exception):
     """The client left before its request was complete."""
 
 
+LEAVING = "terrace.leaving"
+"""The ASGI extension whose value is the connection's ``Leaving``."""
+
+
+class Leaving:
+    """Whether a client's connection is lost, and who is told of it."""
+
+    __slots__ = ("_told", "lost")
+
+    def __init__(self) -> None:
+        self.lost = False
+        self._told: Callable[[], None] | None = None
+
+    def tell(self, told: Callable[[], None] | None) -> None:
+        """Who answers on the connection now; called at once if it is lost already."""
+        self._told = told
+        if self.lost and told is not None:
+            told()
+
+    def connection_lost(self) -> None:
+        """The server's word."""
+        self.lost = True
+        if self._told is not None:
+            self._told()
+
+
 class BodyRoom:
     """The process's memory for large bodies, from their reading to the end of their calls."""
 
@@ -51,9 +77,14 @@ class BodyRoom:
 class Client:
     """One request's peer."""
 
-    def __init__(self, receive: Receive, send: Send, *, request_id: str) -> None:
+    def __init__(
+        self, receive: Receive, send: Send, *, request_id: str, leaving: Leaving | None = None
+    ) -> None:
+        """Without ``leaving``, of a server that does not know it, a task waits for the client's
+        leaving."""
         self._receive = receive
         self._send = send
+        self._leaving = leaving
         self._request_id = request_id
         self._watcher: asyncio.Task[None] | None = None
         self.extra: Headers = []
@@ -99,10 +130,15 @@ class Client:
 
     def watch(self) -> None:
         """Notice the client's leaving from now on. To be called after the body was read."""
-        self._watcher = asyncio.create_task(self._watch())
+        if self._leaving is not None:
+            self._leaving.tell(self._noticed)
+        else:
+            self._watcher = asyncio.create_task(self._watch())
 
     def unwatch(self) -> None:
         """Stop watching."""
+        if self._leaving is not None:
+            self._leaving.tell(None)
         if self._watcher is not None:
             self._watcher.cancel()
 
@@ -156,9 +192,12 @@ class Client:
         while True:
             message = await self._receive()
             if message["type"] == "http.disconnect":
-                if not self.finished:
-                    self._left()
+                self._noticed()
                 return
+
+    def _noticed(self) -> None:
+        if not self.finished:
+            self._left()
 
     def _left(self) -> None:
         if not self.gone:

@@ -10,6 +10,7 @@ from typing import cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from terrace_gateway.edge.client import LEAVING, Leaving
 from terrace_gateway.edge.corked import CorkedTransport
 
 MAX_HEAD_BYTES = 64 * 1024
@@ -39,6 +40,8 @@ def bounded_protocol(
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
+            self._leaving = Leaving()
+            self._extensions: dict[str, object] = {LEAVING: self._leaving}
             self.transport = cast("asyncio.Transport", CorkedTransport(transport, self.loop))
             if len(self.connections) > max_connections:
                 transport.abort()
@@ -53,6 +56,7 @@ def bounded_protocol(
         def connection_lost(self, exc: Exception | None) -> None:
             self._stop_timer()
             super().connection_lost(exc)
+            self._leaving.connection_lost()
 
         def data_received(self, data: bytes) -> None:
             if self._message_complete and not self._answering():
@@ -66,6 +70,7 @@ def bounded_protocol(
         def on_message_begin(self) -> None:
             self._in_head, self._message_complete = True, False
             super().on_message_begin()
+            self.scope["extensions"] = self._extensions  # type: ignore[typeddict-item]
 
         def on_header(self, name: bytes, value: bytes) -> None:
             if self._in_head:  # uvicorn would take trailers for headers: another key, another peer

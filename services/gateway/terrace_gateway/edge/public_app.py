@@ -1,7 +1,7 @@
 """The public port: raw ASGI, one ``Exchange`` per request, and the health routes."""
 
 import json
-import secrets
+import os
 import time
 from typing import cast
 
@@ -12,9 +12,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from terrace_common.telemetry import context_from_headers, semconv
 from terrace_gateway.calls.pipeline import ModelCalls
 from terrace_gateway.edge.address import client_address, trusted_networks
-from terrace_gateway.edge.client import Client
+from terrace_gateway.edge.client import LEAVING, Client
 from terrace_gateway.edge.exchange import Arrival, Exchange
-from terrace_gateway.edge.routes import Match, error_shape, is_bedrock, match_route
+from terrace_gateway.edge.routes import Match, error_shape, is_bedrock, match_route, meant_route
 from terrace_gateway.runtime import Runtime
 from terrace_gateway.surfaces.surface import JSON_HEADERS
 
@@ -40,8 +40,9 @@ class PublicApp:
         if scope["type"] != "http":
             raise RuntimeError(f"{scope['type']} is not served")
         started = time.perf_counter()
-        request_id = f"req_{secrets.token_hex(16)}"
-        client = Client(receive, send, request_id=request_id)
+        request_id = f"req_{os.urandom(16).hex()}"
+        leaving = scope.get("extensions", {}).get(LEAVING)
+        client = Client(receive, send, request_id=request_id, leaving=leaving)
         method = cast("str", scope["method"])
         path = cast("str", scope["path"])
         match = match_route(method, path)
@@ -61,7 +62,7 @@ class PublicApp:
             attributes={semconv.HTTP_ROUTE: route, semconv.TERRACE_REQUEST_ID: request_id},
         ) as span:
             exchange = Exchange(self._runtime, self._calls, client, arrival, span=span)
-            code = await exchange.serve(match)
+            code = await exchange.serve(match, "" if match else meant_route(method, path))
             span.set_attribute(semconv.HTTP_RESPONSE_STATUS_CODE, client.status or 499)
             self._log.info(
                 "request",

@@ -119,11 +119,12 @@ class BedrockGuard:
                 micro_usd=text_units(pieces) * self._section.price.total(),
             ),
             hard_limit_seconds=ceil(self.timeout_seconds) + 1,
+            of_answer=source == "OUTPUT",
         )
         async with meter.attempt(call) as bill:
             try:
                 status, headers, answer = await self._http.post(
-                    self._url, headers=signed, body=body
+                    self._url, headers=signed, body=body, before_send=bill.before_send
                 )
             except NotConnectedError:
                 bill.free("not_sent")

@@ -68,7 +68,7 @@ class Guardrails:
 
     @classmethod
     def build(cls, governance: Governance, http: GuardrailHttp) -> "Guardrails":
-        """Those that the spec declares; no I/O."""
+        """Those that the spec declares; no I/O. Raises ``ValueError`` for what RE2 refuses."""
         return cls(build_guardrails(governance, http))
 
     def start(
@@ -104,6 +104,16 @@ class GuardrailRun:
     def active(self) -> bool:
         """Whether there is any guardrail."""
         return bool(self._applied)
+
+    @property
+    def hears_answers(self) -> bool:
+        """Whether any looks at answers."""
+        return any(one.in_phase("after") for one in self._applied)
+
+    @property
+    def changes_answers(self) -> bool:
+        """Whether any may do more with an answer than record what it found."""
+        return any(one.in_phase("after") and one.action != "flag" for one in self._applied)
 
     async def before(self, texts: Sequence[str]) -> tuple[str, ...]:
         """The prompt's texts, masked. Raises ``ApiError``."""

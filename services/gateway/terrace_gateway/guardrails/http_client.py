@@ -1,10 +1,12 @@
 """The connections of guardrails that are asked over HTTP."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 import aiohttp
+from aiohttp.connector import Connection
 from yarl import URL
 
 from terrace_gateway.guardrails.aws_signing import AmbientCredentials, AwsCredentials
@@ -32,6 +34,7 @@ class GuardrailHttp:
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=True,
+            request_class=_Request,
         )
 
     async def close(self) -> None:
@@ -40,14 +43,21 @@ class GuardrailHttp:
             await self._session.close()
 
     async def post(
-        self, url: str, *, headers: Mapping[str, str], body: bytes
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes,
+        before_send: Callable[[], Awaitable[None]] | None = None,
     ) -> tuple[int, Mapping[str, str], bytes]:
         """Status, headers (lower-case names) and body, at most ``MAX_ANSWER_BYTES``.
 
-        Raises ``NotConnectedError``: nothing was sent; ``GuardrailFailedError``: it is not known.
+        ``before_send`` is awaited with a connection at hand; what it raises ends it unsent. Raises
+        ``NotConnectedError``: nothing was sent; ``GuardrailFailedError``: it is not known.
         """
         if self._session is None:
             raise NotConnectedError("the guardrails' connections are not open")
+        asked = _BEFORE_SEND.set(before_send)
         try:
             async with self._session.post(
                 URL(url, encoded=True), headers=headers, data=body, allow_redirects=False
@@ -63,6 +73,19 @@ class GuardrailHttp:
             raise NotConnectedError(type(error).__name__) from None
         except (aiohttp.ClientError, OSError) as error:
             raise GuardrailFailedError(type(error).__name__) from None
+        finally:
+            _BEFORE_SEND.reset(asked)
+
+
+_BEFORE_SEND: ContextVar[Callable[[], Awaitable[None]] | None] = ContextVar("before_send")
+
+
+class _Request(aiohttp.ClientRequest):
+    async def send(self, conn: Connection) -> aiohttp.ClientResponse:
+        before_send = _BEFORE_SEND.get()
+        if before_send is not None:
+            await before_send()
+        return await super().send(conn)
 
 
 class NotConnectedError(GuardrailFailedError):

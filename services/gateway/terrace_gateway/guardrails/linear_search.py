@@ -30,15 +30,21 @@ class Pattern(Protocol):
 
 
 class PatternSet:
-    """Which of many patterns match a text, in one pass over it."""
+    """Which of many patterns match a text, in one pass over it.
+
+    Raises ``ValueError`` for patterns that RE2 does not take, or not together.
+    """
 
     def __init__(self, patterns: Sequence[str]) -> None:
         self._empty = not patterns
         self._set = re2.Set.SearchSet(_options())  # pyright: ignore
-        for pattern in patterns:
-            self._set.Add(pattern.encode())  # pyright: ignore
-        if patterns:
-            self._set.Compile()  # pyright: ignore
+        try:
+            for pattern in patterns:
+                self._set.Add(pattern.encode())  # pyright: ignore
+            if patterns:
+                self._set.Compile()  # pyright: ignore
+        except re2.error:  # pyright: ignore
+            raise ValueError("RE2 refuses these patterns together: too large") from None
 
     def matching(self, text: bytes) -> list[int]:
         """Indices of the patterns that match somewhere, in order."""
@@ -53,7 +59,7 @@ def compile_pattern(pattern: str) -> Pattern:
     try:
         return cast("Pattern", re2.compile(pattern.encode(), _options()))  # pyright: ignore
     except re2.error as error:  # pyright: ignore
-        raise ValueError(f"not a pattern of RE2: {error}") from None
+        raise ValueError(f"RE2 refuses it: {_reason(cast('Exception', error))}") from None
 
 
 def runs(pattern: Pattern, text: bytes) -> Generator[tuple[int, int]]:
@@ -74,6 +80,11 @@ def encode(text: str) -> bytes:
 def decode(data: bytes) -> str:
     """The text again."""
     return data.decode("utf-8", "surrogatepass")
+
+
+def _reason(error: Exception) -> str:
+    said: object = error.args[0] if error.args else "no reason"
+    return said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
 
 
 def _options() -> object:

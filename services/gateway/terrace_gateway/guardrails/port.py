@@ -25,10 +25,17 @@ class BilledCall:
     deployment: str
     worst_case: Amounts
     hard_limit_seconds: int
+    of_answer: bool = False
+    """About an answer, which its caller has paid for; else about a prompt."""
 
 
 class Bill(Protocol):
     """What a billed asking cost. Told nothing, the reservation counts as its cost."""
+
+    async def before_send(self) -> None:
+        """Awaited with a connection at hand, right before the first byte; until it has returned,
+        nothing was sent. Raises as ``Meter.attempt``."""
+        ...
 
     def settled(self, micro_usd: int, *, units: int, upstream_request_id: str | None) -> None:
         """It answered; ``units`` are the text units that were charged."""
@@ -45,7 +52,9 @@ class Meter(Protocol):
     def attempt(self, call: BilledCall) -> AbstractAsyncContextManager[Bill]:
         """Around one asking: reserved and durable on entry, settled and durable on exit.
 
-        Raises ``ApiError`` where a cap or the authority does not allow it.
+        Raises ``ApiError`` where a cap or the authority does not allow it, or the caller may call
+        no more; ``GuardrailFailedError`` where a kill switch stops the guardrail's provider. A kill
+        switch ends an asking that runs, with the same errors.
         """
         ...
 

@@ -42,7 +42,7 @@ class Rule:
 
 
 class RuleSet:
-    """Compiled rules, to be shared by all texts."""
+    """Compiled rules, to be shared by all texts. Raises ``ValueError`` for what RE2 refuses."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = tuple(rules)

@@ -21,7 +21,8 @@ from terrace_gateway.calls.ports import AuthorityUnavailableError, Decision
 from terrace_gateway.crash_points import reach
 from terrace_gateway.database import Database
 from terrace_gateway.spool.framing import Frame, FrameKind
-from terrace_gateway.spool.journal import SpoolBrokenError, SpoolJournal
+from terrace_gateway.spool.group_commit import SpoolBrokenError
+from terrace_gateway.spool.journal import SpoolJournal
 from terrace_gateway.spool.reader import Batch
 
 log = structlog.get_logger()

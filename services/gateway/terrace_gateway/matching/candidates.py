@@ -5,11 +5,12 @@ from typing import Literal
 
 from terrace_common.governance import BedrockProvider, Model, OpenAIProvider
 from terrace_common.prices import Quote
+from terrace_gateway.frozen import frozen
 
 Via = Literal["asked", "auto", "session", "canary", "fallback"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Excluded:
     """What kill switches take out of every request's candidates, by name."""
 
@@ -17,7 +18,7 @@ class Excluded:
     providers: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Candidate:
     """A model that may serve the request, at a price that holds for the whole attempt."""
 
@@ -51,7 +52,7 @@ class Considered:
     via: Via | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Match:
     """At least one candidate, the best first."""
 

@@ -1,5 +1,7 @@
-"""The cheapest models of a pool that fit: the loop over a catalogue that every ``auto`` pays."""
+"""The cheapest models of a pool that fit: the loop over a catalogue that every ``auto`` pays; and
+who is sent to a canary."""
 
+import hashlib
 from bisect import insort
 from collections.abc import Callable, Iterable, Sequence
 
@@ -58,3 +60,10 @@ def cheapest_that_fit(
             del best[most:]
             dearest = best[-1][0]
     return best, out
+
+
+def falls_to_canary(share: str, model: str, percent: int) -> bool:
+    """Whether this session or request is of the share that the canary of ``model`` takes: the same
+    answer for the same text, in every replica."""
+    digest = hashlib.blake2b(f"{model}\0{share}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") * 100 < percent << 64

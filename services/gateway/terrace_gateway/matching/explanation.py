@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 
 from terrace_gateway.calls.ports import MatchRequest
-from terrace_gateway.matching.candidates import Considered, Via
+from terrace_gateway.matching.candidates import Candidate, Considered, Via
 from terrace_gateway.matching.deployments import Catalogue, Deployment
 from terrace_gateway.matching.hints import NoCandidateError
 from terrace_gateway.matching.judgement import (
     Ask,
     estimate,
     in_words,
+    output_tokens,
     size_reason,
     standing_reason,
 )
@@ -88,4 +89,21 @@ def _row(one: Deployment, ask: Ask, found: Found, place: tuple[int, Via] | None)
         price_version=one.quote.version,
         rank=None if place is None else place[0],
         via=None if place is None else place[1],
+    )
+
+
+def candidates_of(found: Found, ask: Ask) -> tuple[Candidate, ...]:
+    """What was ranked, as candidates."""
+    return tuple(
+        Candidate(
+            model=one.model,
+            provider=one.provider.name,
+            provider_spec=one.provider,
+            quote=one.quote,
+            output_tokens=output_tokens(one, ask),
+            estimated_micro_usd=estimate(one, ask),
+            purpose="call" if rank == 0 else "fallback",
+            via=via,
+        )
+        for rank, (one, via) in enumerate(found.ranked)
     )

@@ -3,12 +3,12 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, cast, get_args
 from urllib.parse import unquote_plus
 
 from terrace_common.governance.catalogue import AUTO, LatencyClass, ModelFeature
+from terrace_gateway.frozen import frozen
 
 if TYPE_CHECKING:
     from terrace_gateway.matching.candidates import Considered
@@ -56,7 +56,7 @@ class NoCandidateError(Exception):
         self.considered = considered
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Hints:
     """Checked hints; ``None`` and empty: no wish."""
 

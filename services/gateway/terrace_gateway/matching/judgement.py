@@ -2,11 +2,11 @@
 an answer or for an explanation, goes through these functions."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from terrace_common.governance.regions import region_allowed
 from terrace_common.prices import TOKENS_PER_PRICE_UNIT
 from terrace_gateway.calls.ports import EffectivePolicy, MatchRequest, Needs
+from terrace_gateway.frozen import frozen
 from terrace_gateway.matching.candidates import Excluded
 from terrace_gateway.matching.deployments import DIVISOR, Deployment
 from terrace_gateway.matching.hints import LATENCIES, Hints
@@ -28,7 +28,7 @@ UNHEALTHY = frozenset(
 NO_LIMIT = 10**12
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ask:
     """A request with everything that one judgement needs."""
 

@@ -1,8 +1,8 @@
 """From a name, an alias or ``auto`` with hints to candidates in order. Pure but for what it
 remembers of health and sessions; no I/O."""
 
-import hashlib
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Literal
@@ -17,11 +17,17 @@ from terrace_gateway.matching.candidates import (
     Match,
     Via,
 )
-from terrace_gateway.matching.choice import Ranked, by_input_rate, cheapest_that_fit
+from terrace_gateway.matching.choice import (
+    Ranked,
+    by_input_rate,
+    cheapest_that_fit,
+    falls_to_canary,
+)
 from terrace_gateway.matching.deployments import Catalogue, Deployment, compile_catalogue
 from terrace_gateway.matching.explanation import (
     MOST_CANDIDATES,
     Found,
+    candidates_of,
     considered_models,
     refusal,
 )
@@ -59,14 +65,22 @@ class Matcher:
 
     def use(self, governance: Governance) -> None:
         """The spec in force from now on. Health and sessions stay."""
-        if governance is self._governance:
-            return
-        self._governance = governance
-        self._catalogue = None
-        self.health.keep(
-            {model.name for model in governance.models},
-            {provider.name for provider in governance.providers},
-        )
+        self.prepare(governance, self._prices)()
+
+    def prepare(self, governance: Governance, prices: Prices) -> Callable[[], None]:
+        """Work out the catalogue of ``governance`` at ``prices``, which are to be in force when
+        what is returned puts it in force. Changes nothing by itself."""
+        catalogue = compile_catalogue(governance, prices, at=self._clock.database_now())
+        models = {model.name for model in governance.models}
+        providers = {provider.name for provider in governance.providers}
+
+        def switch() -> None:
+            self._governance = governance
+            self._catalogue = replace(catalogue, prices_version=self._prices.version)
+            self._pools.clear()
+            self.health.keep(models, providers)
+
+        return switch
 
     def match(
         self,
@@ -83,7 +97,7 @@ class Matcher:
         found = self._search(catalogue, request, ask, request_id)
         if not found.ranked:
             raise refusal(catalogue, request, ask, found)
-        return Match(_candidates(found, ask), request.asked)
+        return Match(candidates_of(found, ask), request.asked)
 
     def explain(
         self,
@@ -100,7 +114,7 @@ class Matcher:
         found = self._search(catalogue, request, ask, request_id)
         considered = considered_models(catalogue, ask, found)
         if found.ranked:
-            return Explanation(request.asked, _candidates(found, ask), considered)
+            return Explanation(request.asked, candidates_of(found, ask), considered)
         refused = refusal(catalogue, request, ask, found)
         return Explanation(
             request.asked,
@@ -139,7 +153,7 @@ class Matcher:
             return None
         if standing_reason(one, ask) or size_reason(one, ask, strict=False):
             return None
-        [again] = _candidates(Found(((one, candidate.via),), {}, {}), ask)
+        [again] = candidates_of(Found(((one, candidate.via),), {}, {}), ask)
         return replace(again, purpose=candidate.purpose)
 
     def visible(self, policy: EffectivePolicy) -> tuple[str, ...]:
@@ -372,26 +386,3 @@ class Matcher:
             found.reasons[one.name] = reason
             return None
         return one
-
-
-def falls_to_canary(share: str, model: str, percent: int) -> bool:
-    """Whether this session or request is of the share that the canary of ``model`` takes: the same
-    answer for the same text, in every replica."""
-    digest = hashlib.blake2b(f"{model}\0{share}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") * 100 < percent << 64
-
-
-def _candidates(found: Found, ask: Ask) -> tuple[Candidate, ...]:
-    return tuple(
-        Candidate(
-            model=one.model,
-            provider=one.provider.name,
-            provider_spec=one.provider,
-            quote=one.quote,
-            output_tokens=output_tokens(one, ask),
-            estimated_micro_usd=estimate(one, ask),
-            purpose="call" if rank == 0 else "fallback",
-            via=via,
-        )
-        for rank, (one, via) in enumerate(found.ranked)
-    )

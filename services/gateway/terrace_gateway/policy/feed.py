@@ -31,11 +31,17 @@ RETRY_SECONDS = 0.25
 CONFIRM_SECONDS = 0.5
 MANY_ROWS = 500  # from here on a snapshot is made in a thread, so that calls go on
 
-OnChange = Callable[[Snapshot | None, Snapshot], None]
+Switch = Callable[[], None]
+Prepare = Callable[[Snapshot | None, Snapshot], Switch]
+"""Of the policy in force and the one to come: builds all that can fail, maybe in a thread beside
+running calls, and changes nothing. The switch that it returns does, without waiting or failing."""
 
 
 class NoPolicyError(AuthorityUnavailableError):
     """There is no governance version that this guard could go by."""
+
+
+_TOLD = (GovernanceError, NoPolicyError)
 
 
 class ChangeSource(Protocol):
@@ -81,7 +87,7 @@ class PolicyFeed:
         self._wake = asyncio.Event()
         self._turn = asyncio.Event()  # of this turn of ``run``: set when it was answered or failed
         self._away = False  # the last question got no answer
-        self._callbacks: list[OnChange] = []
+        self._preparing: list[Prepare] = []
         self._loaded = False  # from the database, in this process
         self.problem: str | None = None
         """Why the newest version is not in force here; ``None``: it is."""
@@ -117,17 +123,21 @@ class PolicyFeed:
         """There is a snapshot."""
         return self._snapshot is not None
 
-    def on_change(self, callback: OnChange) -> None:
-        """Call ``callback(old, new)`` after every new snapshot. It must not wait or raise."""
-        self._callbacks.append(callback)
+    def before_change(self, prepare: Prepare) -> None:
+        """Have ``prepare`` ready everything for each new snapshot; one that it cannot be done for
+        does not come into force."""
+        self._preparing.append(prepare)
 
     def restore(self, changes: Changes, *, confirmed_at: float) -> None:
         """Begin with rows from elsewhere, confirmed at ``confirmed_at`` (monotonic).
 
-        Raises ``GovernanceError``, ``NoPolicyError`` if they cannot be used.
+        Raises ``NoPolicyError`` if they cannot be used.
         """
         if self._snapshot is None:
-            self._put(self._make(changes))
+            try:
+                self._put(*self._build(changes))
+            except Exception as error:
+                raise NoPolicyError(_reason(error)) from error
             self._confirmed_at = confirmed_at
 
     def hear(self, epoch: int, sent_at: float, timeline: int | None = None) -> None:
@@ -212,19 +222,27 @@ class PolicyFeed:
     async def _apply(self, changes: Changes) -> None:
         try:
             rows: Sequence[Sequence[object]] = (changes.keys, changes.caps, changes.secrets)
-            if changes.version is not None or sum(map(len, rows)) > MANY_ROWS:
-                snapshot = await asyncio.to_thread(self._make, changes)
+            large = changes.version is not None or changes.price_book is not None
+            if large or sum(map(len, rows)) > MANY_ROWS:
+                snapshot, switches = await asyncio.to_thread(self._build, changes)
             else:
-                snapshot = self._make(changes)
-        except (GovernanceError, NoPolicyError) as error:
-            # The lease ends by itself: a guard that cannot follow must not go on.
-            if self.problem is None:
-                log.error("policy_not_in_force", error=str(error))  # noqa: TRY400  told, not a defect
-            self.problem = f"the newest governance version cannot be used: {error}"
+                snapshot, switches = self._build(changes)
+            self._put(snapshot, switches)
+        except Exception as error:  # whatever it is: what cannot be built is not in force
+            self.problem = self._problem(error)
             self._take_what_restricts(changes)
             raise NoPolicyError(self.problem) from None
         self.problem = None
-        self._put(snapshot)
+
+    def _problem(self, error: Exception) -> str:
+        """In words, and in the log once. The lease ends by itself: a guard that cannot follow must
+        not go on."""
+        reason = _reason(error)
+        problem = f"the newest governance version cannot be used: {reason}"
+        if self.problem != problem:
+            defect = None if isinstance(error, _TOLD) else error
+            log.error("policy_not_in_force", error=reason, exc_info=defect)
+        return problem
 
     def _take_what_restricts(self, changes: Changes) -> None:
         # Revocations and kill switches hold all the same while ``limited`` lasts. The epoch stays
@@ -238,7 +256,14 @@ class PolicyFeed:
         )  # fmt: skip
         made = next_snapshot(old, restricts, old.compiled, old.undeployed)
         if made.kills != old.kills or made.keys != old.keys:
-            self._put(made)
+            self._put(made, self._prepared(made))
+
+    def _build(self, changes: Changes) -> tuple[Snapshot, list[Switch]]:
+        snapshot = self._make(changes)
+        return snapshot, self._prepared(snapshot)
+
+    def _prepared(self, snapshot: Snapshot) -> list[Switch]:
+        return [prepare(self._snapshot, snapshot) for prepare in self._preparing]
 
     def _make(self, changes: Changes) -> Snapshot:
         old = self._snapshot
@@ -255,9 +280,16 @@ class PolicyFeed:
             return first_snapshot(changes, compiled, undeployed)
         return next_snapshot(old, changes, compiled, undeployed)
 
-    def _put(self, snapshot: Snapshot) -> None:
+    def _put(self, snapshot: Snapshot, switches: Sequence[Switch]) -> None:
+        """All in one step of the event loop. The snapshot comes last: nothing is confirmed before
+        everything goes by it."""
+        for switch in switches:
+            switch()
         old, self._snapshot = self._snapshot, snapshot
         if old is None or old.version != snapshot.version:
             log.info("policy_in_force", version=snapshot.version, epoch=snapshot.epoch)
-        for callback in self._callbacks:
-            callback(old, snapshot)
+
+
+def _reason(error: Exception) -> str:
+    """For people. The text of an error that nobody foresaw may hold what is not to be shown."""
+    return str(error) if isinstance(error, _TOLD) else f"a defect of ours ({type(error).__name__})"

@@ -1,13 +1,13 @@
 """How old the policy in force may be: the policy lease, and what follows its end."""
 
-from dataclasses import dataclass
 from typing import Literal
 
 from terrace_gateway.calls.ports import EffectivePolicy
+from terrace_gateway.frozen import frozen
 from terrace_gateway.policy.snapshot import Snapshot
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Standing:
     """``fresh``: the lease holds. ``limited``: it ended, and the caller's policy allows slices that
     are already granted for ``seconds_left`` more. ``ended``: nothing may be sent upstream."""
@@ -16,7 +16,7 @@ class Standing:
     seconds_left: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InForce:
     """A snapshot, and how long ago the question was sent whose answer last confirmed it."""
 

@@ -2,31 +2,58 @@
 
 import hashlib
 
-from terrace_common.governance import load_governance
+from terrace_common.governance import Governance, GovernanceError, load_governance
 from terrace_common.governance.compile import CompiledGovernance, compile_governance
+from terrace_common.yaml_lines import read_lined_yaml
+from terrace_gateway.guardrails.content_rules import content_problems
 
 SOURCE = "governance.yaml"
 KEPT = 4
 
 
 class Texts:
-    """The last few texts, compiled. May be used from several threads."""
+    """The last few texts, compiled or refused. May be used from several threads."""
 
     def __init__(self) -> None:
-        self._compiled: dict[str, CompiledGovernance] = {}
+        self._known: dict[str, CompiledGovernance | GovernanceError] = {}
 
     def compile(self, text: str) -> CompiledGovernance:
         """The text, ready for use. Takes seconds for 10,000 declared keys, unless it is known.
 
-        Raises ``GovernanceError``.
+        Raises ``GovernanceError``, also for content patterns that RE2 refuses: the spec's own
+        validation is pure and does not have it.
         """
         digest = digest_of(text)
-        known = self._compiled.get(digest)
+        known = self._known.get(digest)
         if known is None:
-            known = compile_governance(load_governance(text, SOURCE))
-            kept = list(self._compiled.items())[-(KEPT - 1) :]
-            self._compiled = {**dict(kept), digest: known}
+            try:
+                known = _compiled(text)
+            except GovernanceError as error:  # what is refused is asked for again at every poll
+                known = error
+            kept = list(self._known.items())[-(KEPT - 1) :]
+            self._known = {**dict(kept), digest: known}
+        if isinstance(known, GovernanceError):
+            raise GovernanceError(known.source, known.problems)
         return known
+
+    def spec(self, text: str) -> Governance:
+        """Of a text that was in force: what RE2 refuses in it must not keep the next one out.
+
+        Raises ``GovernanceError``.
+        """
+        known = self._known.get(digest_of(text))
+        if isinstance(known, CompiledGovernance):
+            return known.spec
+        return load_governance(text, SOURCE)
+
+
+def _compiled(text: str) -> CompiledGovernance:
+    spec = load_governance(text, SOURCE)
+    problems = list(content_problems(spec))
+    if problems:
+        document = read_lined_yaml(text)
+        raise GovernanceError(SOURCE, [(document.line_of(path), what) for path, what in problems])
+    return compile_governance(spec)
 
 
 def digest_of(text: str) -> str:

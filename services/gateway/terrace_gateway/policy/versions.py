@@ -224,7 +224,7 @@ class GovernanceVersions:
         facts = await read_facts(connection)
 
         def make() -> Plan:
-            old = None if base is None else self._texts.compile(base.text).spec
+            old = None if base is None else self._texts.spec(base.text)
             plan = plan_change(old, new.spec, facts, new_text=text)
             missing = self._deployed.missing(new.spec)
             findings = [

@@ -24,7 +24,7 @@ class Prices:
         """The applied book; ``None``: every model has its own price."""
         return self._book
 
-    def use(self, *, price_version: str, book: PriceBook | None) -> None:
+    def use(self, price_version: str, book: PriceBook | None) -> None:
         """The governance spec's ``price_version`` and the book in force from now on."""
         # A version never changes, so its name says whether the book is another.
         if (price_version, _version(book)) != (self._price_version, _version(self._book)):

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from terrace_gateway.frozen import frozen
+
 MAGIC = b"\xd6TsF"
 _OUTER = struct.Struct("<4sII")
 _INNER = struct.Struct("<cQQQ32s32sH")
@@ -32,7 +34,7 @@ class FrameKind(Enum):
     SEAL = b"S"  # the chain ends here
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Frame:
     """One record. ``seq`` and ``hash`` are the chain's state behind it; of an entry they are its
     own, and ``previous`` is what came before it."""

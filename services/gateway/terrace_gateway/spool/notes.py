@@ -35,7 +35,7 @@ class Notes:
         """Count it. False: too many different ones; it is not recorded."""
         caller = decision.caller
         key = (None if caller is None else caller.key_id, decision.decision, decision.reason)
-        alike = self._counted.setdefault(key, {})
+        alike = self._counted.get(key, {})
         told = json.dumps(decision.detail, default=str) if decision.detail else ""
         if told not in alike and len(alike) >= MAX_DETAILS:
             told, decision = _REST, replace(decision, detail={"shortened": True})
@@ -47,6 +47,7 @@ class Notes:
             return False
         self._distinct += 1
         alike[told] = _Counted(decision)
+        self._counted[key] = alike
         return True
 
     def take(self, at: datetime) -> list[Fields]:

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, cast
 
+import orjson
+
 from terrace_gateway.calls.ports import Caller, Charge, CloseRecord, Decision, OpenRecord
 from terrace_gateway.spool.framing import FRAME_BYTES
 
@@ -41,6 +43,8 @@ def entry_hash(previous: bytes, canonical: bytes) -> bytes:
 def canonical_bytes(fields: Mapping[str, object]) -> bytes:
     """One text for one content; ``None`` is left out, and what Postgres cannot hold."""
     present = {key: value for key, value in fields.items() if value is not None}
+    if (quick := _quick_bytes(present)) is not None:
+        return quick
     text = _dump(present)
     if "\\u0000" in text or "\\ud" in text:
         text = _dump(_clean(present))
@@ -49,7 +53,9 @@ def canonical_bytes(fields: Mapping[str, object]) -> bytes:
 
 def moment_text(moment: datetime) -> str:
     """A moment in UTC with microseconds, as Postgres reads it back."""
-    return moment.astimezone(UTC).isoformat(timespec="microseconds")
+    if moment.tzinfo is not UTC:
+        moment = moment.astimezone(UTC)
+    return moment.isoformat(timespec="microseconds")
 
 
 def open_fields(record: OpenRecord) -> Fields:
@@ -177,6 +183,31 @@ def _caller_fields(caller: Caller) -> Fields:
         "key_id": caller.key_id,
         "key_name": caller.key_name,
     }
+
+
+def _quick_bytes(fields: Fields) -> bytes | None:
+    """The same bytes as the slow way's, many times as fast; ``None`` where they could differ."""
+    for value in fields.values():
+        kind = cast("type[object]", type(value))
+        if kind is not str and kind is not int and not (kind is list and _is_quick(value)):
+            return None
+    try:
+        encoded = orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)
+    except orjson.JSONEncodeError:  # half of a surrogate pair, an integer of 65 bits
+        return None
+    if not encoded.isascii() or b"\x7f" in encoded or b"\\u0000" in encoded:
+        return None
+    return encoded
+
+
+def _is_quick(charges: list[Any]) -> bool:
+    for charge in charges:
+        if type(charge) is not list:
+            return False
+        for part in cast("list[Any]", charge):
+            if type(part) is not str and type(part) is not int:
+                return False
+    return True
 
 
 def _dump(value: object) -> str:

@@ -5,13 +5,23 @@ does not pass, because nothing passes that is not named here.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 from terrace_gateway.calls.ports import TextFilter, Usage
 from terrace_gateway.edge.client import Headers
 from terrace_gateway.edge.errors import ApiError
+from terrace_gateway.surfaces.answer_fields import (
+    ID,
+    NUMBER,
+    SHOWN,
+    TEXT,
+    WORD,
+    Fields,
+    Place,
+    walk,
+)
 from terrace_gateway.surfaces.json_body import Json
 from terrace_gateway.surfaces.sse import EventSplitter, sse_event
 from terrace_gateway.surfaces.surface import (
@@ -37,6 +47,26 @@ _USAGE_DETAILS = {
     "prompt_tokens_details": ("cached_tokens",),
     "completion_tokens_details": ("reasoning_tokens",),
 }
+USAGE_PLACES: Fields = {
+    **dict.fromkeys(_USAGE_FIELDS, NUMBER),
+    **{field: dict.fromkeys(names, NUMBER) for field, names in _USAGE_DETAILS.items()},
+}
+
+
+def _message_places(text: Place, ids: Place) -> Fields:
+    function = {"name": text, "arguments": text}
+    call = {"index": NUMBER, "id": ids, "type": WORD, "function": function}
+    return {"role": WORD, **dict.fromkeys(_TEXT_FIELDS, text), "tool_calls": call}
+
+
+def _answer_places(**message: Mapping[str, Place]) -> Fields:
+    choice = {"index": NUMBER, **message, "finish_reason": WORD}
+    ours = dict.fromkeys(("id", "object", "model"), SHOWN)
+    return {**ours, "created": NUMBER, "choices": choice, "usage": USAGE_PLACES}
+
+
+_PLACES = _answer_places(message=_message_places(TEXT, ID))
+_CHUNK_PLACES = _answer_places(delta=_message_places(SHOWN, SHOWN))
 
 
 @dataclass(frozen=True)
@@ -62,7 +92,7 @@ class ChatSurface:
         return encode_answer(rebuild_completion(answer, self.identity))
 
     def texts(self, answer: object) -> tuple[str, ...]:
-        """Reasoning, content, refusal and the arguments of tools, of each choice."""
+        """Reasoning, content, refusal, names and arguments of tools, of each choice."""
         return answer_texts(_walk, answer)
 
     def replace_texts(self, answer: object, texts: Sequence[str]) -> object:
@@ -101,6 +131,8 @@ class ChunkStream:
         self._include_usage = include_usage
         self._events = EventSplitter()
         self._filter = PartFilter(text_filter)
+        self._places = _CHUNK_PLACES
+        self._called: dict[object, Json] = {}  # names and ids of calls, as they came
         self._so_far: Usage | None = None  # some providers count in every chunk
         self._finished = False
         self.usage: Usage | None = None
@@ -168,29 +200,67 @@ class ChunkStream:
         result["choices"] = choices
         if usage is not None:
             result["usage"] = usage
-        return sse_event(result)
+        return self._sent(result)
+
+    def _sent(self, chunk: Json) -> bytes:
+        if self._filter.active:
+            chunk = walk(chunk, self._places, self._filter.whole)
+        return sse_event(chunk)
 
     def _filtered(self, choices: list[Json]) -> list[Json]:
         """The choices through the text filter: what it held back of a part comes before the next
         part and before the end."""
         passed: list[Json] = []
         for choice in choices:
+            if choice["index"] not in (0, None):
+                raise BrokenAnswerError("a second choice")
             choice.pop("logprobs", None)  # they would spell what is masked
             delta = cast("Json", choice["delta"])
             for field in _TEXT_FIELDS:
-                if isinstance(text := delta.get(field), str):
+                if field in delta:
                     passed += self._left(unless=field)
-                    delta[field] = self._filter.feed(field, text)
+                    delta[field] = self._filter.feed(field, _one_text(delta[field]))
             for call in cast("list[Json]", delta.get("tool_calls", [])):
-                passed += self._left(unless=call.get("index"))
-                function = cast("Json", call["function"])
-                if isinstance(text := function.get("arguments"), str):
-                    function["arguments"] = self._filter.feed(call.get("index", 0), text)
+                passed += self._call(call)
             if choice["finish_reason"] and (left := self._left()):
                 passed += [{**choice, "finish_reason": None}, *left]
                 choice["delta"] = {}
             passed.append(choice)
         return passed
+
+    def _call(self, call: Json) -> list[Json]:
+        """A piece of a tool's call through the text filter; what comes before it."""
+        index = call.get("index", 0)
+        if not isinstance(index, int):
+            raise BrokenAnswerError("a call of a tool without a number")
+        before = self._left(unless=index)
+        function = cast("Json", call["function"])
+        for field, holder in (("id", call), ("name", function)):
+            if not holder.get(field) or self._repeats(index, field, holder):
+                holder.pop(field, None)
+                continue
+            text = holder[field]
+            if not isinstance(text, str):
+                raise BrokenAnswerError(f"the {field} of a tool's call is no text")
+            if field == "name" or not ID.fullmatch(text):
+                before += self._left()
+                holder[field] = self._filter.whole(text)
+        if (arguments := function.get("arguments")) is not None:
+            if not isinstance(arguments, str):
+                arguments = json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
+            function["arguments"] = self._filter.feed(index, arguments)
+        return before
+
+    def _repeats(self, index: int, field: str, holder: Json) -> bool:
+        """Whether it was told before. Raises ``BrokenAnswerError`` if it was another then: clients
+        join what comes in pieces."""
+        known = self._called.setdefault(index, {})
+        if field not in known:
+            known[field] = holder[field]
+            return False
+        if known[field] != holder[field]:
+            raise BrokenAnswerError(f"a tool's call with a second {field}")
+        return True
 
     def _left(self, *, unless: object = None) -> list[Json]:
         part = self._filter.part
@@ -255,25 +325,25 @@ def shown_usage(source: Json) -> Json:
     return result
 
 
+def _one_text(content: object) -> str:
+    """A streamed text, which may come as a list of parts. Raises ``BrokenAnswerError``."""
+    if isinstance(content, str):
+        return content
+    found: list[str] = []
+    for item in cast("list[object]", content) if isinstance(content, list) else [None]:
+        part = answer_object(item)
+        text = part.get("text")
+        if part.get("type") != "text" or not isinstance(text, str):
+            raise BrokenAnswerError("a part of an answer that is no text")
+        found.append(text)
+    return "".join(found)
+
+
 def _walk(answer: Json, change: Callable[[str], str]) -> Json:
-    choices: list[Json] = []
-    for item in answer_list(answer.get("choices")):
-        choice = {k: v for k, v in answer_object(item).items() if k != "logprobs"}
-        message = dict(answer_object(choice.get("message") or {}))
-        for field in _TEXT_FIELDS:
-            if isinstance(text := message.get(field), str):
-                message[field] = change(text)
-        if message.get("tool_calls"):
-            message["tool_calls"] = [
-                _walk_call(answer_object(call), change)
-                for call in answer_list(message["tool_calls"])
-            ]
-        choices.append({**choice, "message": message})
-    return {**answer, "choices": choices}
-
-
-def _walk_call(call: Json, change: Callable[[str], str]) -> Json:
-    function = dict(answer_object(call.get("function") or {}))
-    if isinstance(text := function.get("arguments"), str):
-        function["arguments"] = change(text)
-    return {**call, "function": function}
+    choices = [_choice(item, "message") for item in answer_list(answer.get("choices"))]
+    for choice in choices:
+        choice.pop("logprobs", None)  # they would spell what is masked
+    shown: Json = {"created": answer.get("created", 0), "choices": choices}
+    if isinstance(answer.get("usage"), dict):
+        shown["usage"] = shown_usage(answer_object(answer["usage"]))
+    return walk(shown, _PLACES, change)

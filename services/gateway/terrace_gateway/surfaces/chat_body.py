@@ -43,7 +43,12 @@ from terrace_gateway.surfaces.prompt_texts import (
 )
 from terrace_gateway.surfaces.schema_size import expanded_bytes
 from terrace_gateway.surfaces.surface import Identity
-from terrace_gateway.surfaces.upstream_request import Attempt, UpstreamRequest, input_bound_bytes
+from terrace_gateway.surfaces.upstream_request import (
+    Attempt,
+    UpstreamRequest,
+    input_bound_bytes,
+    needs_of,
+)
 
 PATH = "/v1/chat/completions"
 
@@ -79,18 +84,15 @@ class ChatRequest:
 
     @cached_property
     def _needs(self) -> Needs:
-        wanted = {
-            "streaming": self.stream,
-            "tools": bool(self.fields.get("tools")),
-            "images": bool(self._images),
-            "reasoning": self.reasoning_effort is not None,
-            "json_schema": "json_schema" in cast("Json", self.fields.get("response_format", {})),
-        }
-        return Needs(
-            surface=self.surface,
-            input_bound_tokens=self._bound(encode_json(self.fields)),
-            output_tokens=self.requested_max_tokens,
-            features=frozenset(name for name, present in wanted.items() if present),
+        return needs_of(
+            self.surface,
+            self._bound(encode_json(self.fields)),
+            self.requested_max_tokens,
+            streaming=self.stream,
+            tools=bool(self.fields.get("tools")),
+            images=bool(self._images),
+            reasoning=self.reasoning_effort is not None,
+            json_schema="json_schema" in cast("Json", self.fields.get("response_format", {})),
         )
 
     def texts(self) -> tuple[str, ...]:
@@ -150,6 +152,7 @@ class ChatRequest:
             max_output_tokens,
             headers=attempt.headers(),
             image_count=len(self._images),
+            relayed=relay,
         )
 
     def _output_limit_field(
@@ -179,10 +182,7 @@ class ChatRequest:
 
     def _bound(self, encoded: bytes, *, expanded: int = 0) -> int:
         schemas = {k: v for k, v in self.fields.items() if k in {"tools", "response_format"}}
-        text = input_bound_bytes(
-            encoded, encode_json(schemas) if schemas else b"", expanded=expanded
-        )
-        return text - sum(len(url) for url in self._images)
+        return input_bound_bytes(encoded, schemas, self._images, expanded=expanded)
 
     def _schemas(self) -> list[tuple[object, str]]:
         """Every JSON schema of the body and where it stands."""

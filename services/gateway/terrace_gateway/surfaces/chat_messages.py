@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from terrace_gateway.surfaces.images import check_data_url
 from terrace_gateway.surfaces.json_body import (
+    MAX_TOOLS,
     Json,
     as_flag,
     as_list,
@@ -29,7 +30,7 @@ def read_messages(value: object) -> list[Json]:
 def read_tools(value: object, where: str) -> list[Json]:
     """Function tools."""
     tools: list[Json] = []
-    for index, item in enumerate(as_list(value, where)):
+    for index, item in enumerate(as_list(value, where, most=MAX_TOOLS)):
         here = f"{where}[{index}]"
         tool = as_object(item, here)
         if tool.get("type") != "function":
@@ -90,7 +91,7 @@ def _message(value: object, where: str) -> Json:
     if isinstance(content, list):
         result["content"] = [
             _part(part, f"{where}.content[{index}]", images=role == "user")
-            for index, part in enumerate(as_list(message["content"], where))
+            for index, part in enumerate(as_list(message["content"], f"{where}.content"))
         ]
     elif content is not None:
         result["content"] = as_text(content, f"{where}.content")

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from terrace_gateway.calls.ports import TextFilter, Usage
 from terrace_gateway.edge.client import Headers
 from terrace_gateway.edge.errors import ApiError
-from terrace_gateway.surfaces.chat_answer import ChunkStream, shown_usage
+from terrace_gateway.surfaces.answer_fields import NUMBER, SHOWN, TEXT, WORD, Fields, Place, walk
+from terrace_gateway.surfaces.chat_answer import USAGE_PLACES, ChunkStream, shown_usage
 from terrace_gateway.surfaces.json_body import Json
-from terrace_gateway.surfaces.sse import sse_event
 from terrace_gateway.surfaces.surface import (
     SSE_HEADERS,
     BrokenAnswerError,
@@ -20,6 +20,12 @@ from terrace_gateway.surfaces.surface import (
     with_answer_texts,
 )
 from terrace_gateway.surfaces.usage import chat_usage
+
+
+def _places(text: Place) -> Fields:
+    choice = {"index": NUMBER, "text": text, "logprobs": NUMBER, "finish_reason": WORD}
+    ours = dict.fromkeys(("id", "object", "model"), SHOWN)
+    return {**ours, "created": NUMBER, "choices": choice, "usage": USAGE_PLACES}
 
 
 @dataclass(frozen=True)
@@ -72,6 +78,12 @@ class CompletionsSurface:
 class TextStream(ChunkStream):
     """Rebuilds a stream of text chunks."""
 
+    def __init__(
+        self, identity: Identity, *, include_usage: bool, text_filter: TextFilter | None = None
+    ) -> None:
+        super().__init__(identity, include_usage=include_usage, text_filter=text_filter)
+        self._places = _places(SHOWN)
+
     def _choice(self, value: object) -> Json:
         source = answer_object(value)
         text = source.get("text")
@@ -91,7 +103,7 @@ class TextStream(ChunkStream):
         ]
         if usage is not None:
             result["usage"] = usage
-        return sse_event(result)
+        return self._sent(result)
 
 
 def _envelope(source: Json, identity: Identity) -> Json:
@@ -113,8 +125,10 @@ def _choice(source: Json) -> Json:
 
 
 def _walk(answer: Json, change: Callable[[str], str]) -> Json:
-    choices = [dict(answer_object(item)) for item in answer_list(answer.get("choices"))]
-    for choice in choices:
-        if isinstance(text := choice.get("text"), str):
-            choice["text"] = change(text)
-    return {**answer, "choices": choices}
+    shown: Json = {
+        "created": answer.get("created", 0),
+        "choices": [_choice(answer_object(item)) for item in answer_list(answer.get("choices"))],
+    }
+    if isinstance(answer.get("usage"), dict):
+        shown["usage"] = shown_usage(answer_object(answer["usage"]))
+    return walk(shown, _places(TEXT), change)

@@ -89,7 +89,9 @@ class CompletionsRequest:
             body["stream"] = True
             body["stream_options"] = {"include_usage": True}
         encoded = encode_json(body)
-        return UpstreamRequest(PATH, encoded, len(encoded), max_output_tokens, attempt.headers())
+        return UpstreamRequest(
+            PATH, encoded, len(encoded), max_output_tokens, attempt.headers(), relayed=relay
+        )
 
     def answers(self, identity: Identity) -> CompletionsSurface:
         """How answers to this request are read."""

@@ -18,20 +18,68 @@ from botocore.eventstream import (  # pyright: ignore[reportMissingTypeStubs]
 from terrace_gateway.calls.ports import TextFilter, Usage
 from terrace_gateway.edge.client import Headers
 from terrace_gateway.edge.errors import ApiError
+from terrace_gateway.surfaces.answer_fields import (
+    ID,
+    LABEL,
+    NUMBER,
+    SEALED,
+    TEXT,
+    WORD,
+    Fields,
+    change_json,
+    walk,
+)
 from terrace_gateway.surfaces.json_body import Json
 from terrace_gateway.surfaces.surface import (
     BrokenAnswerError,
     PartFilter,
-    answer_list,
     answer_object,
     answer_texts,
-    change_json,
     encode_answer,
     with_answer_texts,
 )
 from terrace_gateway.surfaces.usage import converse_usage
 
 _FIELDS = ("output", "stopReason", "usage", "metrics")
+_BLOCK_PLACES: Fields = {
+    "text": TEXT,
+    "toolUse": {"toolUseId": ID, "name": TEXT, "input": TEXT, "type": WORD},
+    "reasoningContent": {
+        "reasoningText": {"text": TEXT, "signature": SEALED},
+        "redactedContent": SEALED,
+    },
+}
+_COUNTS = (
+    "inputTokens",
+    "outputTokens",
+    "totalTokens",
+    "cacheReadInputTokens",
+    "cacheWriteInputTokens",
+    "cacheReadInputTokenCount",
+    "cacheWriteInputTokenCount",
+)
+_LAST_PLACES: Fields = {
+    "usage": {
+        **dict.fromkeys(_COUNTS, NUMBER),
+        "cacheDetails": {"ttl": LABEL, "inputTokens": NUMBER},
+    },
+    "metrics": {"latencyMs": NUMBER},
+}
+_PLACES: Fields = {
+    "output": {"message": {"role": WORD, "content": _BLOCK_PLACES}},
+    "stopReason": WORD,
+    **_LAST_PLACES,
+}
+_START_PLACES: Fields = {"toolUse": {"toolUseId": ID, "name": TEXT, "type": WORD}}
+_EVENT_PLACES: dict[str, Fields] = {
+    "messageStart": {"role": WORD},
+    "contentBlockStart": {"contentBlockIndex": NUMBER, "start": _START_PLACES},
+    "contentBlockStop": {"contentBlockIndex": NUMBER},
+    "messageStop": {"stopReason": WORD, "additionalModelResponseFields": TEXT},
+    "metadata": _LAST_PLACES,
+}
+"""Of the events that carry no piece of a text; under a filter nothing else of them passes."""
+_SIGNED_PLACES: Fields = {"signature": SEALED, "redactedContent": SEALED}
 _FRAME_HEADERS: Headers = [(b"content-type", b"application/vnd.amazon.eventstream")]
 _PRELUDE_BYTES = 12
 _MIN_FRAME_BYTES = 16
@@ -60,7 +108,7 @@ class ConverseSurface:
         return encode_answer(rebuild_converse(answer))
 
     def texts(self, answer: object) -> tuple[str, ...]:
-        """Text, reasoning and tool input of each content block."""
+        """All text of each content block, and of whatever else there is."""
         return answer_texts(_walk, answer)
 
     def replace_texts(self, answer: object, texts: Sequence[str]) -> object:
@@ -124,32 +172,52 @@ class FrameStream:
             self.failed = True
             return b""  # its text is the provider's; ours follows
         if self.done:
-            return frame
+            return b"" if self._filter.active else frame
         if b"metadata" not in headers:
-            return self._filtered(frame, headers) if self._filter.active else frame
+            return self._filtered(frame) if self._filter.active else frame
         self.usage = converse_usage(_payload(frame))
-        self._held += frame
         self.done = True
-        return self._left()
+        left = self._left()
+        self._held += self._event("metadata", frame) if self._filter.active else frame
+        return left
 
-    def _filtered(self, frame: bytes, headers: bytes) -> bytes:
-        if b"contentBlockDelta" not in headers:
-            return self._left() + frame
-        event = answer_object(_payload(frame))
+    def _filtered(self, frame: bytes) -> bytes:
+        kind = _event_type(frame)
+        if kind == "contentBlockDelta":
+            return self._delta(answer_object(_payload(frame)))
+        if kind not in _EVENT_PLACES:
+            return b""
+        return self._left() + self._event(kind, frame)
+
+    def _event(self, kind: str, frame: bytes) -> bytes:
+        source, places = answer_object(_payload(frame)), _EVENT_PLACES[kind]
+        shown = {field: source[field] for field in places if field in source}
+        return _event_frame(kind, walk(shown, places, self._filter.whole))
+
+    def _delta(self, event: Json) -> bytes:
         index = event.get("contentBlockIndex")
+        if index is not None and not isinstance(index, int):
+            raise BrokenAnswerError("a block without a number")
         delta = answer_object(event.get("delta") or {})
-        place = next((name for name in _DELTA_TEXTS if name in delta), None)
-        if place is None:
-            return self._left() + frame
-        before = b"" if self._filter.part in (None, (index, place)) else self._left()
-        found = delta[place]
-        inner = _DELTA_TEXTS[place]
-        if inner is not None:
-            found = answer_object(found).get(inner)
-        if not isinstance(found, str):  # a signature of reasoning, or redacted reasoning
-            return before + frame
-        text = self._filter.feed((index, place), found)
-        return before + _text_frame(index, place, text)
+        if len(delta) != 1:
+            raise BrokenAnswerError("a delta of no kind, or of several")
+        [(place, found)] = delta.items()
+        inner = _DELTA_TEXTS.get(place)
+        fields = answer_object(found) if inner is not None else {}
+        if inner in fields or (inner is None and place in _DELTA_TEXTS):
+            text = fields[inner] if inner is not None else found
+            if not isinstance(text, str) or len(fields) > 1:
+                raise BrokenAnswerError("a delta without text")
+            before = b"" if self._filter.part in (None, (index, place)) else self._left()
+            return before + _text_frame(index, place, self._filter.feed((index, place), text))
+        left = self._left()
+        if place == "reasoningContent":  # its signature, or what is redacted
+            shown: Json = {place: walk(fields, _SIGNED_PLACES, self._filter.whole)}
+        else:
+            shown = answer_object(change_json({place: found}, self._filter.whole))
+        return left + _event_frame(
+            "contentBlockDelta", {"contentBlockIndex": index, "delta": shown}
+        )
 
     def _left(self) -> bytes:
         part = self._filter.part
@@ -166,11 +234,15 @@ _DELTA_TEXTS = {"text": None, "toolUse": "input", "reasoningContent": "text"}
 def _text_frame(index: object, place: str, text: str) -> bytes:
     inner = _DELTA_TEXTS[place]
     delta = {place: text if inner is None else {inner: text}}
+    return _event_frame("contentBlockDelta", {"contentBlockIndex": index, "delta": delta})
+
+
+def _event_frame(kind: str, payload: Json) -> bytes:
     return _frame_of(
         (":message-type", "event"),
-        (":event-type", "contentBlockDelta"),
+        (":event-type", kind),
         (":content-type", "application/json"),
-        payload={"contentBlockIndex": index, "delta": delta},
+        payload=payload,
     )
 
 
@@ -202,32 +274,27 @@ def _string_header(name: str, value: str) -> bytes:
     )
 
 
-def _payload(frame: bytes) -> object:
+def _read(frame: bytes) -> tuple[Json, bytes]:
+    """Headers and payload. Raises ``BrokenAnswerError``."""
     buffer = EventStreamBuffer()
     buffer.add_data(frame)  # pyright: ignore[reportUnknownMemberType]
     try:
-        return json.loads(cast("bytes", next(buffer).payload))  # pyright: ignore[reportUnknownMemberType]
+        message = next(buffer)
     except (ParserError, StopIteration, ValueError) as error:
+        raise BrokenAnswerError("a damaged event frame") from error
+    return cast("Json", message.headers), cast("bytes", message.payload)  # pyright: ignore[reportUnknownMemberType]
+
+
+def _event_type(frame: bytes) -> str:
+    return str(_read(frame)[0].get(":event-type"))
+
+
+def _payload(frame: bytes) -> object:
+    try:
+        return json.loads(_read(frame)[1])
+    except ValueError as error:
         raise BrokenAnswerError("a damaged event frame") from error
 
 
 def _walk(answer: Json, change: Callable[[str], str]) -> Json:
-    output = answer_object(answer.get("output") or {})
-    message = answer_object(output.get("message") or {})
-    blocks = [
-        _walk_block(answer_object(block), change) for block in answer_list(message.get("content"))
-    ]
-    return {**answer, "output": {**output, "message": {**message, "content": blocks}}}
-
-
-def _walk_block(block: Json, change: Callable[[str], str]) -> Json:
-    if isinstance(text := block.get("text"), str):
-        return {**block, "text": change(text)}
-    if isinstance(use := block.get("toolUse"), dict):
-        tool = cast("Json", use)
-        return {"toolUse": {**tool, "input": change_json(tool.get("input"), change)}}
-    if isinstance(thought := block.get("reasoningContent"), dict):
-        inner = answer_object(cast("Json", thought).get("reasoningText") or {})
-        if isinstance(text := inner.get("text"), str):
-            return {"reasoningContent": {"reasoningText": {**inner, "text": change(text)}}}
-    return block
+    return walk(rebuild_converse(answer), _PLACES, change)

@@ -17,6 +17,7 @@ from terrace_gateway.surfaces.cache_points import (
 from terrace_gateway.surfaces.converse_answer import ConverseSurface
 from terrace_gateway.surfaces.images import check_base64, check_media_type
 from terrace_gateway.surfaces.json_body import (
+    MAX_TOOLS,
     Json,
     as_list,
     as_name,
@@ -37,7 +38,12 @@ from terrace_gateway.surfaces.prompt_texts import (
     session_of,
 )
 from terrace_gateway.surfaces.surface import Identity
-from terrace_gateway.surfaces.upstream_request import Attempt, UpstreamRequest, input_bound_bytes
+from terrace_gateway.surfaces.upstream_request import (
+    Attempt,
+    UpstreamRequest,
+    input_bound_bytes,
+    needs_of,
+)
 
 REFUSED = {
     "additionalModelRequestFields": "its fields cannot be bounded",
@@ -69,16 +75,13 @@ class ConverseRequest:
 
     @cached_property
     def _needs(self) -> Needs:
-        wanted = {
-            "streaming": self.stream,
-            "tools": "toolConfig" in self.fields,
-            "images": bool(self._images),
-        }
-        return Needs(
-            surface=self.surface,
-            input_bound_tokens=self._bound(encode_json(self.fields)),
-            output_tokens=self.requested_max_tokens,
-            features=frozenset(name for name, present in wanted.items() if present),
+        return needs_of(
+            self.surface,
+            self._bound(encode_json(self.fields)),
+            self.requested_max_tokens,
+            streaming=self.stream,
+            tools="toolConfig" in self.fields,
+            images=bool(self._images),
         )
 
     def texts(self) -> tuple[str, ...]:
@@ -173,9 +176,7 @@ class ConverseRequest:
         ]
 
     def _bound(self, encoded: bytes) -> int:
-        tools = self.fields.get("toolConfig")
-        text = input_bound_bytes(encoded, encode_json(tools) if tools else b"")
-        return text - sum(len(data) for data in self._images)
+        return input_bound_bytes(encoded, self.fields.get("toolConfig"), self._images)
 
 
 def _walk(fields: Json, change: Change) -> Json:
@@ -315,7 +316,8 @@ def _block(kind: str, value: object, where: str) -> object:
 
 def _tool_config(config: Json) -> Json:
     tools: list[Json] = []
-    for index, item in enumerate(as_list(config.get("tools"), "toolConfig.tools")):
+    listed = as_list(config.get("tools"), "toolConfig.tools", most=MAX_TOOLS)
+    for index, item in enumerate(listed):
         here = f"toolConfig.tools[{index}]"
         tool = as_object(item, here)
         if "cachePoint" in tool:

@@ -10,6 +10,7 @@ from terrace_common.governance import BedrockProvider, Governance, Model
 from terrace_gateway.calls.ports import Needs, TextFilter, Usage
 from terrace_gateway.edge.client import Headers
 from terrace_gateway.edge.errors import ApiError
+from terrace_gateway.surfaces.answer_fields import NUMBER, SEALED, Change, walk
 from terrace_gateway.surfaces.json_body import (
     Json,
     as_positive,
@@ -25,8 +26,10 @@ from terrace_gateway.surfaces.surface import (
     Identity,
     answer_list,
     answer_object,
+    answer_texts,
     encode_answer,
     kept,
+    with_answer_texts,
 )
 from terrace_gateway.surfaces.upstream_request import Attempt, UpstreamRequest
 from terrace_gateway.surfaces.usage import embeddings_usage
@@ -108,7 +111,7 @@ class EmbeddingsRequest:
         else:
             body["extra_headers"] = attempt.headers()
         encoded = encode_json(body)
-        return UpstreamRequest(PATH, encoded, len(encoded), 0, attempt.headers())
+        return UpstreamRequest(PATH, encoded, len(encoded), 0, attempt.headers(), relayed=relay)
 
     def answers(self, identity: Identity) -> "EmbeddingsSurface":
         """How answers to this request are read."""
@@ -153,19 +156,17 @@ class EmbeddingsSurface:
                 "object": "list",
                 "data": data,
                 "model": self.identity.model,
-                "usage": kept(usage, ("prompt_tokens", "total_tokens")),
+                "usage": kept(usage, _COUNTS),
             }
         )
 
     def texts(self, answer: object) -> tuple[str, ...]:
-        """No model speaks."""
-        del answer
-        return ()
+        """No model speaks: what should be a number and is none."""
+        return answer_texts(_walk, answer)
 
     def replace_texts(self, answer: object, texts: Sequence[str]) -> object:
-        """The same."""
-        del texts
-        return answer
+        """The answer with such texts replaced."""
+        return with_answer_texts(_walk, answer, texts)
 
     def open_stream(self, text_filter: TextFilter | None = None) -> AnswerStream:
         """Not for this surface."""
@@ -184,6 +185,30 @@ class EmbeddingsSurface:
         except (struct.error, OverflowError) as error:
             raise BrokenAnswerError("an embedding is no vector") from error
         return b64encode(packed).decode()
+
+
+_COUNTS = ("prompt_tokens", "total_tokens")
+
+
+def _walk(answer: Json, change: Change) -> Json:
+    data: list[Json] = []
+    for number, value in enumerate(answer_list(answer.get("data"))):
+        item = answer_object(value)
+        index = _placed({"index": item.get("index", number)}, change)
+        vector = item.get("embedding")
+        numbers = answer_list(cast("object", vector))
+        if not numbers or not set(map(type, numbers)) <= _NUMBERS:
+            vector = _placed({"embedding": vector}, change)["embedding"]
+        data.append({**index, "embedding": vector})
+    usage = kept(answer_object(answer.get("usage") or {}), _COUNTS)
+    return {"data": data, "usage": walk(usage, dict.fromkeys(_COUNTS, NUMBER), change)}
+
+
+def _placed(value: Json, change: Change) -> Json:
+    return walk(value, {"index": NUMBER, "embedding": SEALED}, change)
+
+
+_NUMBERS = {int, float}
 
 
 def read_embeddings_body(body: Json) -> EmbeddingsRequest:

@@ -5,28 +5,45 @@ import math
 import re
 from typing import NoReturn, cast
 
+import orjson
+
 from terrace_gateway.edge.errors import INVALID_REQUEST, UNSUPPORTED_PARAMETER, ApiError
 
 Json = dict[str, object]
+
+MAX_ITEMS = 10_000
+"""Entries of any list that a surface reads: messages, items, blocks of one message."""
+MAX_TOOLS = 1024
 
 _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 _COMPACT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
-def parse_json_object(body: bytes, *, max_depth: int) -> Json:
-    """The body as an object. Raises ``ApiError`` for anything else, including NaN and Infinity."""
+def parse_json_object(body: bytes, *, max_depth: int, max_values: int) -> Json:
+    """The body as an object. Raises ``ApiError`` for anything else, including NaN and Infinity.
+
+    ``max_values`` bounds values and keys together. They are counted before anything is parsed,
+    because a byte of ``[[[],[]...`` costs far more than a byte of text.
+    """
     try:
-        value: object = json.loads(body, parse_constant=_no_constant, parse_float=_finite)
+        text = body.decode(json.detect_encoding(body), "surrogatepass")
+        _check_count(text, max_values)
+        value: object = _DECODER.decode(text)
     except (ValueError, RecursionError) as error:
         raise invalid("the request body is not valid JSON") from error
     if not isinstance(value, dict):
         raise invalid("the request body must be a JSON object")
-    _check_depth(cast("Json", value), max_depth)
+    if text.count("{") + text.count("[") >= max_depth:  # fewer cannot be nested so deep
+        _check_depth(cast("Json", value), max_depth)
     return cast("Json", value)
 
 
 def encode_json(value: object) -> bytes:
     """Compact UTF-8. Raises ``ApiError`` for text that UTF-8 cannot carry (lone surrogates)."""
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError:  # an integer of 65 bits, or half of a surrogate pair
+        pass
     try:
         return _COMPACT.encode(value).encode()
     except UnicodeEncodeError as error:
@@ -50,11 +67,14 @@ def as_object(value: object, param: str) -> Json:
     return cast("Json", value)
 
 
-def as_list(value: object, param: str) -> list[object]:
-    """``value`` as a list."""
+def as_list(value: object, param: str, *, most: int = MAX_ITEMS) -> list[object]:
+    """``value`` as a list of at most ``most`` entries."""
     if not isinstance(value, list):
         raise invalid(f"{param} must be a list", param)
-    return cast("list[object]", value)
+    items = cast("list[object]", value)
+    if len(items) > most:
+        raise invalid(f"{param} has {len(items)} entries; at most {most} are taken", param)
+    return items
 
 
 def as_text(value: object, param: str) -> str:
@@ -113,6 +133,24 @@ def _finite(text: str) -> float:
     if math.isinf(value):  # 1e999: it could not be written down again
         raise ValueError("a number is too large")
     return value
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant, parse_float=_finite)
+
+
+def _check_count(text: str, limit: int) -> None:
+    if len(text) <= limit or _marks(text) <= limit:
+        return
+    # A text may hold as many marks as it likes: what is between quotes does not count.
+    bare = text.replace("\\\\", "").replace('\\"', "")
+    if bare.count('"') <= 2 * limit and _marks("".join(bare.split('"')[::2])) <= limit:
+        return
+    raise invalid(f"the request body has more than {limit} JSON values and keys")
+
+
+def _marks(text: str) -> int:
+    """One for each value and key, and one more for an empty object or list."""
+    return 1 + text.count(",") + text.count(":") + text.count("[") + text.count("{")
 
 
 def _check_depth(value: Json, max_depth: int) -> None:

@@ -12,6 +12,17 @@ from typing import cast
 from terrace_gateway.calls.ports import TextFilter, Usage
 from terrace_gateway.edge.client import Headers
 from terrace_gateway.edge.errors import ApiError
+from terrace_gateway.surfaces.answer_fields import (
+    ID,
+    NUMBER,
+    SEALED,
+    SHOWN,
+    TEXT,
+    WORD,
+    Fields,
+    Place,
+    walk,
+)
 from terrace_gateway.surfaces.json_body import Json
 from terrace_gateway.surfaces.sse import EventSplitter, sse_event
 from terrace_gateway.surfaces.surface import (
@@ -24,7 +35,6 @@ from terrace_gateway.surfaces.surface import (
     answer_list,
     answer_object,
     answer_texts,
-    change_json,
     encode_answer,
     kept,
     with_answer_texts,
@@ -50,6 +60,39 @@ _USAGE = (
     "cache_read_input_tokens",
 )
 _LIFETIMES = ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
+_USAGE_PLACES: Fields = {
+    **dict.fromkeys(_USAGE, NUMBER),
+    "cache_creation": dict.fromkeys(_LIFETIMES, NUMBER),
+}
+_END_PLACES: Fields = {"stop_reason": WORD, "stop_sequence": TEXT}
+
+
+def _block_places(text: Place) -> Fields:
+    return {
+        "type": WORD, "text": text, "thinking": text, "signature": SEALED, "data": SEALED,
+        "id": ID, "name": TEXT, "input": TEXT,
+    }  # fmt: skip
+
+
+_PLACES: Fields = {"content": _block_places(TEXT), **_END_PLACES, "usage": _USAGE_PLACES}
+_EVENT_PLACES: Fields = {
+    "type": WORD,
+    "index": NUMBER,
+    "message": {
+        **dict.fromkeys(("id", "type", "role", "model"), SHOWN),
+        "content": NUMBER,
+        **_END_PLACES,
+        "usage": _USAGE_PLACES,
+    },
+    "content_block": _block_places(SHOWN),
+    "delta": {
+        "type": WORD,
+        **dict.fromkeys(("text", "partial_json", "thinking"), SHOWN),
+        "signature": SEALED,
+        **_END_PLACES,
+    },
+    "usage": _USAGE_PLACES,
+}
 
 
 @dataclass(frozen=True)
@@ -74,7 +117,7 @@ class MessagesSurface:
         return encode_answer(rebuild_message(answer, self.identity))
 
     def texts(self, answer: object) -> tuple[str, ...]:
-        """Text, thinking and tool input of each block."""
+        """Text, thinking, names and input of tools of each block; the stop sequence."""
         return answer_texts(_walk, answer)
 
     def replace_texts(self, answer: object, texts: Sequence[str]) -> object:
@@ -138,10 +181,9 @@ def rebuild_message(answer: object, identity: Identity) -> Json:
     source = answer_object(answer)
     if not isinstance(source.get("content"), list):
         raise BrokenAnswerError("no content")
-    blocks = [_block(answer_object(item)) for item in answer_list(source["content"])]
     return {
         **_envelope(identity),
-        "content": [block for block in blocks if block is not None],
+        "content": _blocks(source),
         "stop_reason": source.get("stop_reason"),
         "stop_sequence": source.get("stop_sequence"),
         "usage": _usage(source),
@@ -188,6 +230,8 @@ class MessageStream:
             self.done = True
             self.usage = self.usage or self._so_far
             return self._left()
+        if isinstance(event.get("index"), dict | list):
+            raise BrokenAnswerError("a block without a number")
         build = self._builders().get(str(kind))
         return b"" if build is None else build(event)
 
@@ -210,7 +254,12 @@ class MessageStream:
             "stop_sequence": None,
             "usage": _usage(self._begin),
         }
-        return sse_event({"type": "message_start", "message": message}, "message_start")
+        return self._sent({"type": "message_start", "message": message}, "message_start")
+
+    def _sent(self, event: Json, name: str) -> bytes:
+        if self._filter.active:
+            event = walk(event, _EVENT_PLACES, self._filter.whole)
+        return sse_event(event, name)
 
     def _block_start(self, event: Json) -> bytes:
         index = event.get("index")
@@ -219,12 +268,16 @@ class MessageStream:
             self._dropped.add(index)
             return b""
         left = self._left()
+        start: Json = {"type": "content_block_start", "index": index, "content_block": block}
         if self._filter.active:  # what a block starts with is a text as well
+            start = walk(start, _EVENT_PLACES, self._filter.whole)
+            block = cast("Json", start["content_block"])
             for field in ("text", "thinking"):
                 if block.get(field):
-                    text = self._filter.feed((index, f"{field}_delta"), str(block[field]))
-                    block[field] = text
-        start: Json = {"type": "content_block_start", "index": index, "content_block": block}
+                    text = block[field]
+                    if not isinstance(text, str):
+                        raise BrokenAnswerError("a block that begins with no text")
+                    block[field] = self._filter.feed((index, f"{field}_delta"), text)
         return left + sse_event(start, "content_block_start")
 
     def _block_delta(self, event: Json) -> bytes:
@@ -240,13 +293,13 @@ class MessageStream:
         before = b"" if self._filter.part in (None, (index, kind)) else self._left()
         if kind != "signature_delta":
             text = self._filter.feed((index, kind), text)
-        return before + _delta(index, kind, text)
+        return before + self._delta(index, kind, text)
 
     def _block_stop(self, event: Json) -> bytes:
         if event.get("index") in self._dropped:
             return b""
         stop: Json = {"type": "content_block_stop", "index": event.get("index")}
-        return self._left() + sse_event(stop, "content_block_stop")
+        return self._left() + self._sent(stop, "content_block_stop")
 
     def _message_delta(self, event: Json) -> bytes:
         # Each number counts from the beginning; one that is missing stands in the start.
@@ -269,7 +322,7 @@ class MessageStream:
             },
             "usage": _usage(source),
         }
-        return self._left() + sse_event(shown, "message_delta")
+        return self._left() + self._sent(shown, "message_delta")
 
     def _left(self) -> bytes:
         part = self._filter.part
@@ -277,16 +330,15 @@ class MessageStream:
         if not text:
             return b""
         index, kind = cast("tuple[object, str]", part)
-        return _delta(index, kind, text)
+        return self._delta(index, kind, text)
 
-
-def _delta(index: object, kind: str, text: str) -> bytes:
-    event: Json = {
-        "type": "content_block_delta",
-        "index": index,
-        "delta": {"type": kind, _DELTAS[kind]: text},
-    }
-    return sse_event(event, "content_block_delta")
+    def _delta(self, index: object, kind: str, text: str) -> bytes:
+        event: Json = {
+            "type": "content_block_delta",
+            "index": index,
+            "delta": {"type": kind, _DELTAS[kind]: text},
+        }
+        return self._sent(event, "content_block_delta")
 
 
 def _envelope(identity: Identity) -> Json:
@@ -296,6 +348,11 @@ def _envelope(identity: Identity) -> Json:
         "role": "assistant",
         "model": identity.model,
     }
+
+
+def _blocks(source: Json) -> list[Json]:
+    blocks = (_block(answer_object(item)) for item in answer_list(source["content"]))
+    return [block for block in blocks if block is not None]
 
 
 def _block(source: Json) -> Json | None:
@@ -312,13 +369,7 @@ def _usage(source: Json) -> Json:
 
 
 def _walk(answer: Json, change: Callable[[str], str]) -> Json:
-    blocks: list[Json] = []
-    for item in answer_list(answer.get("content")):
-        block = dict(answer_object(item))
-        for field in ("text", "thinking"):
-            if isinstance(text := block.get(field), str):
-                block[field] = change(text)
-        if "input" in block:
-            block["input"] = change_json(block["input"], change)
-        blocks.append(block)
-    return {**answer, "content": blocks}
+    if not isinstance(answer.get("content"), list):
+        raise BrokenAnswerError("no content")
+    shown: Json = {"content": _blocks(answer), **kept(answer, list(_END_PLACES))}
+    return walk({**shown, "usage": _usage(answer)}, _PLACES, change)

@@ -4,6 +4,7 @@ from typing import cast
 
 from terrace_gateway.surfaces.images import check_base64, check_media_type
 from terrace_gateway.surfaces.json_body import (
+    MAX_TOOLS,
     Json,
     as_flag,
     as_list,
@@ -38,7 +39,7 @@ def read_blocks(value: object, where: str, kinds: tuple[str, ...]) -> str | list
 def read_tools(value: object, where: str) -> list[Json]:
     """The client's own tools."""
     tools: list[Json] = []
-    for index, item in enumerate(as_list(value, where)):
+    for index, item in enumerate(as_list(value, where, most=MAX_TOOLS)):
         here = f"{where}[{index}]"
         source = as_object(item, here)
         if source.get("type") not in (None, "custom"):

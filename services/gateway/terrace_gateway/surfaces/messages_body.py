@@ -39,7 +39,12 @@ from terrace_gateway.surfaces.prompt_texts import (
 )
 from terrace_gateway.surfaces.schema_size import expanded_bytes
 from terrace_gateway.surfaces.surface import Identity, Surface
-from terrace_gateway.surfaces.upstream_request import Attempt, UpstreamRequest, input_bound_bytes
+from terrace_gateway.surfaces.upstream_request import (
+    Attempt,
+    UpstreamRequest,
+    input_bound_bytes,
+    needs_of,
+)
 
 PATH = "/v1/messages"
 COUNT_PATH = "/v1/messages/count_tokens"
@@ -81,17 +86,14 @@ class MessagesRequest:
 
     @cached_property
     def _needs(self) -> Needs:
-        wanted = {
-            "streaming": self.stream,
-            "tools": bool(self.fields.get("tools")),
-            "images": bool(self._images),
-            "reasoning": self.thinking_tokens is not None,
-        }
-        return Needs(
-            surface=self.surface,
-            input_bound_tokens=self._bound(encode_json(self.fields)),
-            output_tokens=0 if self.count else self.requested_max_tokens,
-            features=frozenset(name for name, present in wanted.items() if present),
+        return needs_of(
+            self.surface,
+            self._bound(encode_json(self.fields)),
+            0 if self.count else self.requested_max_tokens,
+            streaming=self.stream,
+            tools=bool(self.fields.get("tools")),
+            images=bool(self._images),
+            reasoning=self.thinking_tokens is not None,
         )
 
     def texts(self) -> tuple[str, ...]:
@@ -187,15 +189,14 @@ class MessagesRequest:
     @cached_property
     def _images(self) -> list[str]:
         found: list[str] = []
-        for block in _blocks(self.fields["messages"]):
+        for block in _blocks(self.fields):
             if block["type"] == "image":
                 found.append(cast("dict[str, str]", block["source"])["data"])
         return found
 
     def _bound(self, encoded: bytes, *, expanded: int = 0) -> int:
         tools = self.fields.get("tools")
-        text = input_bound_bytes(encoded, encode_json(tools) if tools else b"", expanded=expanded)
-        return text - sum(len(data) for data in self._images)
+        return input_bound_bytes(encoded, tools, self._images, expanded=expanded)
 
 
 def read_messages_body(body: Json, *, count: bool = False) -> MessagesRequest:
@@ -264,19 +265,22 @@ def _walk(fields: Json, change: Change) -> Json:
     return result
 
 
-def _blocks(messages: object) -> Iterator[Json]:
-    pending = [message["content"] for message in cast("list[Json]", messages)]
-    while pending:
-        content = pending.pop(0)
-        if isinstance(content, list):
-            for block in cast("list[Json]", content):
-                yield block
-                if "content" in block:
-                    pending.append(block["content"])
+def _blocks(fields: Json) -> Iterator[Json]:
+    for message in cast("list[Json]", fields["messages"]):
+        yield from _blocks_of(message["content"])
+
+
+def _blocks_of(content: object) -> Iterator[Json]:
+    """Blocks of a content, and of the results of tools among them."""
+    if isinstance(content, list):
+        for block in cast("list[Json]", content):
+            yield block
+            if "content" in block:
+                yield from _blocks_of(block["content"])
 
 
 def _cache_marks(fields: Json) -> list[Json]:
-    marked = [*_blocks(fields["messages"]), *cast("list[Json]", fields.get("tools", []))]
+    marked = [*_blocks(fields), *cast("list[Json]", fields.get("tools", []))]
     system = fields.get("system")
     if isinstance(system, list):
         marked += cast("list[Json]", system)

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from terrace_gateway.calls.ports import TextFilter, Usage
 from terrace_gateway.edge.client import Headers
 from terrace_gateway.edge.errors import ApiError
+from terrace_gateway.surfaces.answer_fields import NUMBER, WORD, Fields, walk
 from terrace_gateway.surfaces.json_body import Json
 from terrace_gateway.surfaces.responses_output import (
+    USAGE_PLACES,
     rebuild_item,
     rebuild_usage,
     walk_output,
@@ -30,6 +32,15 @@ from terrace_gateway.surfaces.surface import (
     with_answer_texts,
 )
 from terrace_gateway.surfaces.usage import responses_usage
+
+_HEAD_PLACES: Fields = {
+    "created_at": NUMBER,
+    "status": WORD,
+    "incomplete_details": {"reason": WORD},
+    "max_output_tokens": NUMBER,
+    "usage": USAGE_PLACES,
+}
+"""What a response says of itself; the rest is ours or its request's, but for the output."""
 
 
 @dataclass(frozen=True)
@@ -91,16 +102,16 @@ class ResponsesSurface:
         }
 
     def texts(self, answer: object) -> tuple[str, ...]:
-        """Texts, refusals, arguments and reasoning of each item."""
-        return answer_texts(_walk, answer)
+        """Texts, refusals, names, arguments and reasoning of each item."""
+        return answer_texts(self._walk, answer)
 
     def replace_texts(self, answer: object, texts: Sequence[str]) -> object:
         """The response saying ``texts``."""
-        return with_answer_texts(_walk, answer, texts)
+        return with_answer_texts(self._walk, answer, texts)
 
     def open_stream(self, text_filter: TextFilter | None = None) -> ResponseStream:
         """Server-sent events."""
-        return ResponseStream(self.identity, self.rebuilt, text_filter)
+        return ResponseStream(self.identity, self.rebuilt, self.walk_head, text_filter)
 
     def broken(self, error: ApiError) -> bytes:
         """An error event."""
@@ -113,6 +124,13 @@ class ResponsesSurface:
         }
         return b"event: error\ndata: " + json.dumps(event).encode() + b"\n\n"
 
+    def walk_head(self, response: Json, change: Callable[[str], str]) -> Json:
+        """A rebuilt response with every text changed that is neither in its output nor the
+        request's."""
+        head = {field: response[field] for field in _HEAD_PLACES if field not in self.echo}
+        return {**response, **walk(head, _HEAD_PLACES, change)}
 
-def _walk(answer: Json, change: Callable[[str], str]) -> Json:
-    return {**answer, "output": walk_output(answer_list(answer.get("output")), change)}
+    def _walk(self, answer: Json, change: Callable[[str], str]) -> Json:
+        head = self.walk_head(self.rebuilt(answer), change)
+        output = walk_output(answer_list(answer["output"]), change, self.identity)
+        return {**head, "output": output}

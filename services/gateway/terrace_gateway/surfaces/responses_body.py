@@ -40,7 +40,12 @@ from terrace_gateway.surfaces.responses_items import (
 )
 from terrace_gateway.surfaces.schema_size import expanded_bytes
 from terrace_gateway.surfaces.surface import Identity
-from terrace_gateway.surfaces.upstream_request import Attempt, UpstreamRequest, input_bound_bytes
+from terrace_gateway.surfaces.upstream_request import (
+    Attempt,
+    UpstreamRequest,
+    input_bound_bytes,
+    needs_of,
+)
 
 PATH = "/v1/responses"
 
@@ -76,18 +81,15 @@ class ResponsesRequest:
 
     @cached_property
     def _needs(self) -> Needs:
-        wanted = {
-            "streaming": self.stream,
-            "tools": bool(self.fields.get("tools")),
-            "images": bool(self._images),
-            "reasoning": bool(self.reasoning),
-            "json_schema": self._format.get("type") == "json_schema",
-        }
-        return Needs(
-            surface=self.surface,
-            input_bound_tokens=self._bound(encode_json(self.fields)),
-            output_tokens=self.requested_max_tokens,
-            features=frozenset(name for name, present in wanted.items() if present),
+        return needs_of(
+            self.surface,
+            self._bound(encode_json(self.fields)),
+            self.requested_max_tokens,
+            streaming=self.stream,
+            tools=bool(self.fields.get("tools")),
+            images=bool(self._images),
+            reasoning=bool(self.reasoning),
+            json_schema=self._format.get("type") == "json_schema",
         )
 
     def texts(self) -> tuple[str, ...]:
@@ -166,10 +168,7 @@ class ResponsesRequest:
 
     def _bound(self, encoded: bytes, *, expanded: int = 0) -> int:
         schemas = {k: v for k, v in self.fields.items() if k in {"tools", "text"}}
-        text = input_bound_bytes(
-            encoded, encode_json(schemas) if schemas else b"", expanded=expanded
-        )
-        return text - sum(len(url) for url in self._images)
+        return input_bound_bytes(encoded, schemas, self._images, expanded=expanded)
 
     def _schemas(self) -> list[tuple[object, str]]:
         tools = cast("list[Json]", self.fields.get("tools", []))

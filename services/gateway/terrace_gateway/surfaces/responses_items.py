@@ -6,6 +6,7 @@ from typing import cast
 from terrace_gateway.surfaces.chat_messages import read_json_schema
 from terrace_gateway.surfaces.images import check_data_url
 from terrace_gateway.surfaces.json_body import (
+    MAX_TOOLS,
     Json,
     as_flag,
     as_list,
@@ -36,7 +37,7 @@ def read_input(value: object) -> str | list[Json]:
 def read_tools(value: object, where: str) -> list[Json]:
     """Function tools."""
     tools: list[Json] = []
-    for index, item in enumerate(as_list(value, where)):
+    for index, item in enumerate(as_list(value, where, most=MAX_TOOLS)):
         here = f"{where}[{index}]"
         source = as_object(item, here)
         if source.get("type") != "function":
@@ -117,7 +118,7 @@ def _item(value: object, where: str) -> Json:
     if kind == "function_call_output":
         output = item.get("output")
         if isinstance(output, list):
-            parts = as_list(item["output"], where)
+            parts = as_list(item["output"], f"{where}.output")
             output = [_part(part, f"{where}.output[{n}]", "user") for n, part in enumerate(parts)]
         else:
             output = as_text(output, f"{where}.output")
@@ -138,7 +139,7 @@ def _message(item: Json, where: str) -> Json:
         raise invalid(f"{where}.role must be one of {', '.join(ROLES)}", f"{where}.role")
     content = item.get("content")
     if isinstance(content, list):
-        parts = as_list(item["content"], where)
+        parts = as_list(item["content"], f"{where}.content")
         content = [_part(part, f"{where}.content[{n}]", str(role)) for n, part in enumerate(parts)]
     else:
         content = as_text(content, f"{where}.content")

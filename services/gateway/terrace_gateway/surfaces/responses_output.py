@@ -2,8 +2,18 @@
 
 import re
 from collections.abc import Callable
-from typing import cast
 
+from terrace_gateway.surfaces.answer_fields import (
+    ID,
+    NUMBER,
+    SEALED,
+    SHOWN,
+    TEXT,
+    WORD,
+    Fields,
+    Place,
+    walk,
+)
 from terrace_gateway.surfaces.json_body import Json
 from terrace_gateway.surfaces.surface import Identity, answer_list, answer_object, kept
 
@@ -15,6 +25,29 @@ _PART_TEXTS = {
     "reasoning_text": "text",
 }
 _PREFIXES = {"message": "msg", "function_call": "fc", "reasoning": "rs"}
+USAGE_PLACES: Fields = {
+    **dict.fromkeys(("input_tokens", "output_tokens", "total_tokens"), NUMBER),
+    "input_tokens_details": {"cached_tokens": NUMBER},
+    "output_tokens_details": {"reasoning_tokens": NUMBER},
+}
+
+
+def part_places(text: Place) -> Fields:
+    """Of a part; annotations and log probabilities are always empty."""
+    return {"type": WORD, "text": text, "refusal": text, "annotations": TEXT, "logprobs": TEXT}
+
+
+def item_places(text: Place) -> Fields:
+    """Of an item; ``text``: whether its texts were filtered before."""
+    parts = part_places(text)
+    return {
+        **dict.fromkeys(("id", "type", "role"), SHOWN),
+        "status": WORD, "content": parts, "summary": parts, "arguments": text, "name": TEXT,
+        "call_id": ID, "encrypted_content": SEALED,
+    }  # fmt: skip
+
+
+_ITEM_PLACES = item_places(TEXT)
 
 
 def rebuild_item(source: Json, index: int, identity: Identity) -> Json | None:
@@ -77,29 +110,12 @@ def rebuild_usage(source: Json) -> Json:
     }
 
 
-def walk_output(output: list[object], change: Callable[[str], str]) -> list[object]:
-    """The items with every text changed."""
-    result: list[object] = []
-    for value in output:
-        item = dict(answer_object(value))
-        if isinstance(arguments := item.get("arguments"), str):
-            item["arguments"] = change(arguments)
-        for field in ("summary", "content"):
-            if isinstance(item.get(field), list):
-                item[field] = [
-                    _walk_part(answer_object(part), change)
-                    for part in cast("list[object]", item[field])
-                ]
-        result.append(item)
-    return result
-
-
-def _walk_part(part: Json, change: Callable[[str], str]) -> Json:
-    return {
-        key: change(value) if key in ("text", "refusal") and isinstance(value, str) else value
-        for key, value in part.items()
-        if key not in ("logprobs", "annotations")
-    }
+def walk_output(
+    output: list[object], change: Callable[[str], str], identity: Identity
+) -> list[Json]:
+    """The items as they are shown, each at its place, with every text changed."""
+    items = (rebuild_item(answer_object(item), at, identity) for at, item in enumerate(output))
+    return [walk(item or {}, _ITEM_PLACES, change) for item in items]
 
 
 def _parts(value: object) -> list[Json]:

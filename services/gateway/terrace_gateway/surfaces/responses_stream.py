@@ -10,8 +10,15 @@ from collections.abc import Callable
 from typing import cast
 
 from terrace_gateway.calls.ports import TextFilter, Usage
+from terrace_gateway.surfaces.answer_fields import NUMBER, SHOWN, Change, Fields, walk
 from terrace_gateway.surfaces.json_body import Json
-from terrace_gateway.surfaces.responses_output import item_id, rebuild_item, rebuild_part
+from terrace_gateway.surfaces.responses_output import (
+    item_id,
+    item_places,
+    part_places,
+    rebuild_item,
+    rebuild_part,
+)
 from terrace_gateway.surfaces.sse import EventSplitter, sse_event
 from terrace_gateway.surfaces.surface import (
     BrokenAnswerError,
@@ -36,6 +43,18 @@ _PARTS = {
 _BEGINS = ("response.created", "response.in_progress", "response.queued")
 _ENDS = ("response.completed", "response.incomplete")
 
+_VERBS = ("added", "done")
+_INDEXES = ("output_index", "content_index", "summary_index")
+_ITEM_PLACES = item_places(SHOWN)
+_EVENT_PLACES: Fields = {
+    **dict.fromkeys(("type", "sequence_number", "item_id", "response"), SHOWN),
+    **dict.fromkeys(_INDEXES, NUMBER),
+    **dict.fromkeys(("delta", "text", "refusal", "arguments"), SHOWN),
+    "item": _ITEM_PLACES,
+    "part": part_places(SHOWN),
+    "logprobs": NUMBER,
+}
+
 Part = tuple[str, object, object]
 
 
@@ -46,14 +65,17 @@ class ResponseStream:
         self,
         identity: Identity,
         rebuilt: Callable[[object], Json],
+        walk_head: Callable[[Json, Change], Json],
         text_filter: TextFilter | None = None,
     ) -> None:
         self._identity = identity
         self._rebuilt = rebuilt
+        self._walk_head = walk_head
         self._events = EventSplitter()
         self._filter = PartFilter(text_filter)
         self._shown: dict[Part, list[str]] = {}
         self._items: dict[object, str] = {}
+        self._whole: dict[str, str] = {}  # texts that stand by themselves, as they were shown
         self._number = 0
         self._held = b""
         self.usage: Usage | None = None
@@ -88,10 +110,12 @@ class ResponseStream:
         if kind in _BEGINS:
             begin = dict(answer_object(event.get("response")))
             begin["output"], begin["usage"] = [], None
-            return self._send(kind, response=self._rebuilt(begin))
+            return self._send(kind, response=self._head(self._rebuilt(begin)))
         return self._inner(kind, event)
 
     def _inner(self, kind: str, event: Json) -> bytes:
+        if any(isinstance(event.get(field), dict | list) for field in _INDEXES):
+            raise BrokenAnswerError("a part without a number")
         subject, _, verb = kind.rpartition(".")
         if subject == "response.output_item":
             return self._item(kind, verb, event)
@@ -104,18 +128,27 @@ class ResponseStream:
     def _end(self, kind: str, response: Json) -> bytes:
         before = self._left()
         self.usage = responses_usage(response)
-        whole = self._rebuilt(response)
+        whole = self._head(self._rebuilt(response))
         if self._filter.active:
             places = {identity: index for index, identity in self._items.items()}
             whole["output"] = [
-                self._as_shown(places.get(cast("str", item["id"])), item)
+                walk(
+                    self._as_shown(places.get(cast("str", item["id"])), item),
+                    _ITEM_PLACES,
+                    self._as_whole,
+                )
                 for item in cast("list[Json]", whole["output"])
             ]
         self._held = self._send(kind, response=whole)
         self.done = True
         return before
 
+    def _head(self, response: Json) -> Json:
+        return self._walk_head(response, self._as_whole) if self._filter.active else response
+
     def _item(self, kind: str, verb: str, event: Json) -> bytes:
+        if verb not in _VERBS:
+            return b""
         index = event.get("output_index")
         source = answer_object(event.get("item") or {})
         number = index if isinstance(index, int) else 0
@@ -129,6 +162,8 @@ class ResponseStream:
         return before + self._send(kind, output_index=index, item=item)
 
     def _part(self, kind: str, subject: str, verb: str, event: Json) -> bytes:
+        if verb not in _VERBS:
+            return b""
         output, field = event.get("output_index"), _PARTS[subject]
         part = rebuild_part(answer_object(event.get("part") or {}))
         if part is None or output not in self._items:
@@ -215,7 +250,15 @@ class ResponseStream:
     def _send(self, kind: str, **fields: object) -> bytes:
         event: Json = {"type": kind, "sequence_number": self._number, **fields}
         self._number += 1
+        if self._filter.active and "response" not in event:
+            event = walk(event, _EVENT_PLACES, self._as_whole)
         return sse_event(event, kind)
+
+    def _as_whole(self, text: str) -> str:
+        """What is shown of a text that may be repeated."""
+        if text not in self._whole:
+            self._whole[text] = self._filter.whole(text)
+        return self._whole[text]
 
 
 def _without_texts(value: Json) -> Json:

@@ -11,36 +11,56 @@ from terrace_gateway.surfaces.json_body import Json, encode_json, unsupported
 
 MAX_COPIED_BYTES = 128 * 1024
 MAX_CHAIN = 64
+MAX_REFERENCES = 10_000
 _DEFINITIONS = ("$defs", "definitions")
+_REFERENCE = b'"$ref"'
 
 
 def expanded_bytes(schemas: Iterable[tuple[object, str]]) -> int:
     """Upper bound of the schemas' compact JSON with all references written out.
 
     Each schema comes with the name of its place. Raises ``ApiError`` for a reference that cannot be
-    followed and for more copies than ``MAX_COPIED_BYTES`` in all.
+    followed, for more than ``MAX_REFERENCES`` and for copies above ``MAX_COPIED_BYTES``, in all.
     """
-    size = copied = 0
+    size = copied = references = 0
     for schema, param in schemas:
-        size += len(encode_json(schema))
-        known = _definitions(schema, param)
-        empty: frozenset[str] = frozenset()
-        pending = [(name, empty) for name in _references(schema, param)]
-        while pending:
-            name, chain = pending.pop()
-            if name in chain or name not in known:
-                continue  # a circle, or nothing to copy: it stays as it is
-            length, inner = known[name]
-            copied += length
-            if copied > MAX_COPIED_BYTES or len(chain) >= MAX_CHAIN:
-                raise unsupported(f"{param}: its $ref references grow too large to bound", param)
-            pending.extend((reference, chain | {name}) for reference in inner)
+        encoded = encode_json(schema)
+        size += len(encoded)
+        found = encoded.count(_REFERENCE)
+        references += found
+        if references > MAX_REFERENCES:
+            raise unsupported(f"{param}: more than {MAX_REFERENCES} $ref in all", param)
+        if found:
+            copied = _copied_bytes(schema, param, copied)
     return size + copied
 
 
-def _definitions(schema: object, param: str) -> dict[str, tuple[int, list[str]]]:
-    """Size and references of every named definition, wherever it is declared."""
-    found: dict[str, tuple[int, list[str]]] = {}
+def _copied_bytes(schema: object, param: str, copied: int) -> int:
+    """``copied`` and what is copied in this schema. A definition is measured when it is first
+    copied, so that those which hold each other are not measured once per level."""
+    declared = _definitions(schema, param)
+    measured: dict[str, tuple[int, list[str]]] = {}
+    empty: frozenset[str] = frozenset()
+    pending = [(name, empty) for name in _references(schema, param)]
+    while pending:
+        name, chain = pending.pop()
+        if name in chain or name not in declared:
+            continue  # a circle, or nothing to copy: it stays as it is
+        if name not in measured:
+            target = declared[name]
+            measured[name] = (len(encode_json(target)), _references(target, param))
+        length, inner = measured[name]
+        copied += length
+        if copied > MAX_COPIED_BYTES or len(chain) >= MAX_CHAIN:
+            raise unsupported(f"{param}: its $ref references grow too large to bound", param)
+        deeper = chain | {name}
+        pending.extend((reference, deeper) for reference in inner)
+    return copied
+
+
+def _definitions(schema: object, param: str) -> dict[str, Json]:
+    """Every named definition, wherever it is declared."""
+    found: dict[str, Json] = {}
     for node in _objects(schema):
         for field in _DEFINITIONS:
             group = node.get(field)
@@ -51,8 +71,7 @@ def _definitions(schema: object, param: str) -> dict[str, tuple[int, list[str]]]
             for name, target in cast("Json", group).items():
                 if name in found or not isinstance(target, dict):
                     raise unsupported(f"{param}: definitions must be objects named once", param)
-                size = len(encode_json(cast("object", target)))
-                found[name] = (size, _references(cast("object", target), param))
+                found[name] = cast("Json", target)
     return found
 
 

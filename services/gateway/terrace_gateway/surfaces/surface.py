@@ -84,18 +84,22 @@ class Surface(Protocol):
         ...
 
     def texts(self, answer: object) -> tuple[str, ...]:
-        """What the model says in a plain answer, in order. Raises ``BrokenAnswerError``."""
+        """All text of a plain answer that its client would see, in order (``answer_fields``).
+
+        Raises ``BrokenAnswerError``.
+        """
         ...
 
     def replace_texts(self, answer: object, texts: Sequence[str]) -> object:
-        """The same answer saying ``texts``, as many as there were."""
+        """The answer saying ``texts``, as many as there were, and nothing that is not among
+        them."""
         ...
 
     def open_stream(self, text_filter: TextFilter | None = None) -> AnswerStream:
         """A reader for one streamed answer.
 
-        Every text that the model streams (answer, reasoning, arguments of tools) goes through
-        ``text_filter``. It is flushed at the end of each part of the answer and may be fed again.
+        Every text that the client would see goes through ``text_filter``, or the answer is broken.
+        It is flushed at the end of each part of the answer and may be fed again.
         """
         ...
 
@@ -139,6 +143,17 @@ class PartFilter:
         self._part = None
         return self._filter.flush()
 
+    def whole(self, text: str) -> str:
+        """A text that stands by itself, as it may be shown.
+
+        Raises ``BrokenAnswerError`` inside of another, of which something may be held back.
+        """
+        if self._filter is None:
+            return text
+        if self._part is not None:
+            raise BrokenAnswerError("a text where there is none")
+        return self._filter.feed(text) + self._filter.flush()
+
 
 def encode_answer(answer: Json) -> bytes:
     """Compact JSON in ASCII: a model that was cut off may end in half of a surrogate pair, and it
@@ -179,22 +194,6 @@ def with_answer_texts(walk: "AnswerWalk", answer: object, texts: Sequence[str]) 
     """The answer with its texts replaced."""
     left = iter(texts)
     return walk(answer_object(answer), lambda _text: next(left, ""))
-
-
-def change_json(value: object, change: Callable[[str], str]) -> object:
-    """A structured value of an answer as one text, its compact JSON.
-
-    Raises ``BrokenAnswerError`` if the changed text is no JSON any more: it cannot be shown.
-    """
-    before = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    after = change(before)
-    if after == before:
-        return value
-    try:
-        changed: object = json.loads(after)
-    except ValueError as error:
-        raise BrokenAnswerError("masked arguments of a tool are no JSON") from error
-    return changed
 
 
 AnswerWalk = Callable[[Json, Callable[[str], str]], Json]

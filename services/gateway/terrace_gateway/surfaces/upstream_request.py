@@ -1,10 +1,12 @@
 """What a surface makes of a client's body: the request that the guard will send, and its bound."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from terrace_common.names import ATTEMPT_ID_HEADER
 from terrace_common.prices import CacheWrites
+from terrace_gateway.calls.ports import Needs
+from terrace_gateway.surfaces.json_body import encode_json
 
 # What providers add for tools and response schemas: a system text of their own (Anthropic's is
 # some 500 tokens) and a rendering of the schema that may be longer than the compact JSON sent.
@@ -29,6 +31,8 @@ class UpstreamRequest:
     """The dearest write into a prompt cache that it asks for."""
     free: bool = False
     """No provider bills it."""
+    relayed: bool = False
+    """Made for the relay: with the provider's own name of the model, and nothing for LiteLLM."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +47,22 @@ class Attempt:
         return {ATTEMPT_ID_HEADER: self.attempt_id, "traceparent": self.traceparent}
 
 
-def input_bound_bytes(body: bytes, schemas: bytes, *, expanded: int = 0) -> int:
-    """Upper bound of what the model reads: the bytes sent, and schemas as rendered.
+def needs_of(surface: str, bound: int, output_tokens: int | None, **wanted: bool) -> Needs:
+    """What a request needs from a model: room for its input, and the features that are wanted."""
+    features = frozenset(name for name, present in wanted.items() if present)
+    return Needs(surface, bound, output_tokens, features)
+
+
+def input_bound_bytes(
+    body: bytes, schemas: object, images: Iterable[str], *, expanded: int = 0
+) -> int:
+    """Upper bound of what the model reads: the bytes sent without ``images``, which have prices of
+    their own, and ``schemas`` (tools, formats of the answer; empty: none) as rendered.
 
     ``expanded`` is the size of schemas whose references the translator writes out.
     """
+    bound = len(body) - sum(map(len, images))
     if not schemas:
-        return len(body)
-    rendered = SCHEMA_RENDERING_FACTOR * (len(schemas) + expanded)
-    return len(body) + SCHEMA_OVERHEAD_TOKENS + rendered
+        return bound
+    rendered = SCHEMA_RENDERING_FACTOR * (len(encode_json(schemas)) + expanded)
+    return bound + SCHEMA_OVERHEAD_TOKENS + rendered

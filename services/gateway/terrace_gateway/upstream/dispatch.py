@@ -1,6 +1,6 @@
 """Which way an upstream call goes: to the relay or to the translator, past its bulkhead."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 from terrace_common.governance import Governance, OpenAIProvider
@@ -10,13 +10,8 @@ from terrace_gateway.upstream.port import BeforeSend, Target, UpstreamResponse, 
 from terrace_gateway.upstream.relay import Relay, RelayProvider
 from terrace_gateway.upstream.translator import Translator
 
-RELAYED = {
-    "chat": "/v1/chat/completions",
-    "completions": "/v1/completions",
-    "embeddings": "/v1/embeddings",
-}
-"""Surface -> path of what every OpenAI-compatible upstream has. Anything else is translated."""
-_PATHS = frozenset(RELAYED.values())
+RELAYED = frozenset({"chat", "completions", "embeddings"})
+"""Surfaces that every OpenAI-compatible upstream has. Anything else is translated."""
 
 
 class Dispatch:
@@ -27,18 +22,25 @@ class Dispatch:
         self._relay = relay
         self._bulkheads = bulkheads
 
-    def apply(self, governance: Governance) -> None:
-        """The providers of the governance version that is in force now."""
+    def prepare(self, governance: Governance) -> Callable[[], None]:
+        """Ways to the providers of ``governance``; what is returned puts them in force. Raises
+        ``ValueError`` for a URL that cannot be called."""
         providers = [p for p in governance.providers if isinstance(p, OpenAIProvider)]
-        self._relay.apply(
+        routes = self._relay.prepare(
             [RelayProvider(p.name, p.api_base, p.api_key_env) for p in providers if p.relay]
         )
-        self._bulkheads.set_places(
-            {p.name: p.max_concurrent for p in governance.providers if p.max_concurrent}
-        )
+        places = {p.name: p.max_concurrent for p in governance.providers if p.max_concurrent}
+
+        def switch() -> None:
+            routes()
+            self._bulkheads.set_places(places)
+
+        return switch
 
     def is_relay(self, provider: str, surface: str) -> bool:
-        """Whether calls of the surface to the provider pass untouched, without the translator."""
+        """Whether calls of the surface to the provider pass untouched, without the translator. To
+        be asked once for a call: its ``UpstreamRequest.relayed`` says what its body was made for.
+        """
         return surface in RELAYED and self._relay.serves(provider)
 
     def has_room(self, provider: str) -> bool:
@@ -49,12 +51,12 @@ class Dispatch:
     async def call(
         self, request: UpstreamRequest, target: Target, before_send: BeforeSend = send_at_once
     ) -> AsyncGenerator[UpstreamResponse]:
-        """Make the one call. Raises ``NotSentError`` (``BulkheadFullError`` is one) or
-        ``UpstreamLostError``."""
+        """Make the one call, the way that the request was made for. Raises ``NotSentError``
+        (``BulkheadFullError`` is one) or ``UpstreamLostError``."""
         bulkhead = self._bulkheads.of(target.provider)
         await bulkhead.enter()
         try:
-            if request.path in _PATHS and self._relay.serves(target.provider):
+            if request.relayed:
                 async with self._relay.call(request, target, before_send) as relayed:
                     yield relayed
             else:

@@ -5,7 +5,7 @@ here. One call, no redirect, no retry.
 """
 
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -90,23 +90,30 @@ class Relay:
         self._routes: dict[str, _Route] = {}
 
     def apply(self, providers: Sequence[RelayProvider]) -> None:
-        """The providers of the version in force. Calls that run go on; unchanged ones keep their
-        connections."""
-        routes: dict[str, _Route] = {}
+        """Put these providers in force. Raises ``ValueError`` for a URL that cannot be called."""
+        self.prepare(providers)()
+
+    def prepare(self, providers: Sequence[RelayProvider]) -> Callable[[], None]:
+        """Routes to ``providers``; what is returned puts them in force, and changes nothing for
+        calls that run. Unchanged ones keep their connections. Raises as ``apply``."""
+        old, routes = self._routes, dict[str, _Route]()
         for provider in providers:
-            known = self._routes.pop(provider.name, None)
-            if known is not None and known.provider == provider:
-                routes[provider.name] = known
-                continue
-            if known is not None:
-                known.pool.close()
-            routes[provider.name] = self._route(provider)
-        for gone in self._routes.values():
-            gone.pool.close()
-        self._routes = routes
+            known = old.get(provider.name)
+            if known is None or known.provider != provider:
+                known = self._route(provider)
+            routes[provider.name] = known
+        kept = {id(route) for route in routes.values()}
+        gone = [route.pool for route in old.values() if id(route) not in kept]
+
+        def switch() -> None:
+            self._routes = routes
+            for pool in gone:
+                pool.close()
+
+        return switch
 
     def serves(self, provider: str) -> bool:
-        """Whether the provider is relayed."""
+        """Whether the provider is relayed now."""
         return provider in self._routes
 
     async def close(self) -> None:
@@ -121,6 +128,7 @@ class Relay:
         """Make the one call. Raises ``NotSentError`` or ``UpstreamLostError``."""
         route = self._routes.get(target.provider)
         if route is None:
+            await before_send()  # the policy has changed: this says what becomes of the call
             raise NotSentError("the provider is not relayed")
         head = route.head(request, self._credentials.of(route.provider.credential))
         connection = await route.pool.acquire()

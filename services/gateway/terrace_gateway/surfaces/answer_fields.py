@@ -1,0 +1,95 @@
+"""Which places of an answer hold text, and which can only hold what no guardrail looks for.
+
+A surface names every place of its answers. A value that has not the form of its place, and every
+place that is not named, is text: it goes through the filter, or the answer is broken.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Final, cast
+
+from terrace_gateway.surfaces.json_body import Json
+from terrace_gateway.surfaces.surface import BrokenAnswerError, answer_object
+
+Fields = Mapping[str, "Place"]
+Place = re.Pattern[str] | Fields
+"""The form of a string that is no text, or the fields of an object or of each object of a list."""
+
+TEXT: Final = re.compile(r"(?!)")
+"""No string is harmless here."""
+NUMBER: Final = TEXT
+"""A number, a truth or nothing; these need no form, and a string is text."""
+SHOWN: Final = re.compile(r"(?s:.*)")
+"""Ours, or filtered before."""
+ID: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+"""As prompts have them: ids of calls and of items, made by the provider."""
+WORD: Final = re.compile(r"[A-Za-z_.-]{1,64}")
+"""A kind, a role, a status, why an answer ended."""
+LABEL: Final = re.compile(r"[A-Za-z0-9_.:-]{1,16}")
+"""Of a count."""
+SEALED: Final = re.compile(r"[A-Za-z0-9+/=_-]*")
+"""Signatures and what is encrypted, in base64: to be handed back unchanged."""
+
+Change = Callable[[str], str]
+
+
+def walk(value: Json, fields: Fields, change: Change) -> Json:
+    """``value`` with all its text changed, each place once and in order.
+
+    Raises ``BrokenAnswerError`` where changed JSON is none any more.
+    """
+    result: Json = {}
+    for key, item in value.items():
+        place = fields.get(key)
+        if place is None:
+            result |= answer_object(change_json({key: item}, change))
+        else:
+            result[key] = _placed(item, place, change)
+    return result
+
+
+def _placed(value: object, place: Place, change: Change) -> object:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(place, re.Pattern):
+        if isinstance(value, str):
+            return value if place.fullmatch(value) else change(value)
+        return change_json(value, change)
+    if isinstance(value, dict):
+        return walk(cast("Json", value), place, change)
+    if isinstance(value, list):
+        return [_placed(item, place, change) for item in cast("list[object]", value)]
+    return change(cast("str", value))
+
+
+def change_json(value: object, change: Change) -> object:
+    """A structured value of an answer as one text, its compact JSON; nothing is hidden in it by an
+    escape but quotes and backslashes. What is empty stays.
+
+    Raises ``BrokenAnswerError`` if the changed text is no JSON any more: it cannot be shown.
+    """
+    if not value and not isinstance(value, str):
+        return value
+    before = _ESCAPE.sub(_unescaped, json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    after = change(before)
+    if after == before:
+        return value
+    if not after:  # nothing of it may be shown
+        return {}
+    try:
+        changed: object = json.loads(after, strict=False)
+    except ValueError as error:
+        raise BrokenAnswerError("masked arguments of a tool are no JSON") from error
+    return changed
+
+
+_ESCAPE = re.compile(r'\\(?:["\\bfnrt]|u[0-9a-f]{4})')
+_ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    found = escape[0]
+    if found[1] == "u":
+        return chr(int(found[2:], 16))
+    return _ESCAPED.get(found[1], found)
