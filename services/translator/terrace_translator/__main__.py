@@ -7,7 +7,9 @@ from pydantic import ValidationError
 
 from terrace_translator.config import ConfigError
 from terrace_translator.engine import EngineError, run
+from terrace_translator.no_redirects import RedirectsError
 from terrace_translator.settings import Settings
+from terrace_translator.upstream_status import UpstreamStatusError
 from terrace_translator.warm_up import WarmUpError
 
 
@@ -17,7 +19,7 @@ def main() -> int:
     except (ConfigError, ValidationError) as refused:
         _say(str(refused))
         return 2
-    except (EngineError, WarmUpError, OSError) as failed:
+    except (EngineError, WarmUpError, RedirectsError, UpstreamStatusError, OSError) as failed:
         _say(str(failed))
         return 1
     except KeyboardInterrupt:

@@ -14,7 +14,13 @@ import yaml
 from uvicorn import Config, Server
 
 from terrace_translator import config as translator_config
-from terrace_translator import one_caller, pod_identity, rehearsal_provider
+from terrace_translator import (
+    no_redirects,
+    one_caller,
+    pod_identity,
+    rehearsal_provider,
+    upstream_status,
+)
 from terrace_translator.environment import prepare_process
 from terrace_translator.private_files import make_private_directory, write_private
 from terrace_translator.settings import Settings
@@ -28,7 +34,8 @@ class EngineError(Exception):
 
 
 async def run(settings: Settings) -> None:
-    """Serves until SIGTERM or SIGINT; returns then. Raises ConfigError, EngineError, WarmUpError.
+    """Serves until SIGTERM or SIGINT; returns then. Raises ConfigError, EngineError, WarmUpError;
+    RedirectsError or UpstreamStatusError if a client library is not built as it was.
 
     Of what an earlier process left in the directory nothing is believed: `ready` goes first, and
     the master key is a new one.
@@ -56,6 +63,7 @@ async def run(settings: Settings) -> None:
             serving = asyncio.create_task(server.serve())
             try:
                 await _started(server, serving)
+                await no_redirects.prove(address)
                 await _unless_ended(rehearse(settings.socket, master_key, kinds), serving)
                 _forget([entry["model_info"]["id"] for entry in rehearsals])
             except BaseException:
@@ -90,12 +98,14 @@ class _Server(Server):
 
 def _server(settings: Settings, master_key: str, *, keep: Collection[str]) -> _Server:
     prepare_process(config_file=str(settings.effective_config), master_key=master_key, keep=keep)
+    no_redirects.forbid()
+    upstream_status.watch()
     # Here and not at the top: it takes seconds, and reads the environment while it is imported.
     app = importlib.import_module("litellm.proxy.proxy_server").app
     one_caller.admit(app, master_key)
     return _Server(
         Config(
-            app,
+            upstream_status.telling(app),
             uds=str(settings.socket),
             workers=1,
             access_log=False,

@@ -13,7 +13,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from uvicorn import Config, Server
 
-from terrace_translator import rehearsal_answers
+from terrace_translator import no_redirects, rehearsal_answers
 
 _OPENAI_USAGE = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
 _BEDROCK_USAGE = {"inputTokens": 1, "outputTokens": 1, "totalTokens": 2}
@@ -43,6 +43,8 @@ async def serving() -> AsyncGenerator[str]:
 
 def _app() -> FastAPI:
     app = FastAPI(openapi_url=None)
+    app.add_api_route(no_redirects.PATH, _elsewhere, methods=["POST"])
+    app.add_api_route(f"{no_redirects.PATH}/followed", _followed, methods=["GET", "POST"])
     app.add_api_route("/v1/chat/completions", _chat, methods=["POST"])
     for path in ("completions", "responses", "responses/input_tokens", "embeddings"):
         app.add_api_route(f"/v1/{path}", _other, methods=["POST"])
@@ -53,6 +55,16 @@ def _app() -> FastAPI:
     app.add_api_route("/model/{model}/converse", _converse, methods=["POST"])
     app.add_api_route("/model/{model}/converse-stream", _converse_stream, methods=["POST"])
     return app
+
+
+async def _elsewhere(request: Request) -> Response:
+    del request
+    return Response(status_code=307, headers={"location": f"{no_redirects.PATH}/followed"})
+
+
+async def _followed(request: Request) -> Response:
+    del request
+    return Response(status_code=204)
 
 
 async def _chat(request: Request) -> Response:

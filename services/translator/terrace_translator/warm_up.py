@@ -9,6 +9,8 @@ from typing import Any
 
 import httpx
 
+from terrace_translator.upstream_status import HEADER
+
 _PREFIX = "terrace-warm-up-"
 _EMBED = "-embed"
 _BEDROCK_MODELS = {
@@ -85,3 +87,6 @@ async def _call(client: httpx.AsyncClient, path: str, body: dict[str, Any]) -> N
     # An error after the head of a stream is in its body.
     if not answer.is_success or (body.get("stream") and '"error": {' in answer.text):
         raise WarmUpError(f"{path} answered {answer.status_code}: {answer.text[:500]}")
+    # Of a call that is not seen the guard could not tell a refusal from a lost answer.
+    if (seen := answer.headers.get(HEADER.decode())) != "200":
+        raise WarmUpError(f"{path} was answered with 200, and what was seen is {seen}")

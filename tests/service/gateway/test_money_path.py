@@ -64,6 +64,10 @@ async def test_the_settlement_comes_before_the_end_of_the_answer(
         assert spend["total_micro_usd"] == upstream.bill_total
 
 
+UNPROVEN = [(422, "200"), (400, "200"), (400, None), (429, "200, 429"), (400, "lost, 400")]
+"""(status of LiteLLM, what came off the wire): no proof that the provider refused."""
+
+
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
     ("behaviour", "status", "outcome", "charged"),
@@ -79,11 +83,28 @@ async def test_the_settlement_comes_before_the_end_of_the_answer(
             "nothing",
         ),
         (Behaviour(status=302), 502, "unknown", "reservation"),
+        (Behaviour(status=400, upstream_status="none"), 400, "upstream_error", "nothing"),
+        *[
+            (Behaviour(status=status, upstream_status=seen), 502, "unknown", "reservation")
+            for status, seen in UNPROVEN
+        ],
         (Behaviour(status=408), 504, "unknown", "reservation"),
         (Behaviour(die_before_answer=True), 502, "unknown", "reservation"),
         (Behaviour(die_after_chunks=0, body=b"{"), 502, "unknown", "reservation"),
     ],
-    ids=["400", "401", "429", "500", "500-answered", "302", "408", "died", "garbage"],
+    ids=[
+        "400",
+        "401",
+        "429",
+        "500",
+        "500-answered",
+        "302",
+        "own",
+        *(f"{status}-after-{seen}" for status, seen in UNPROVEN),
+        "408",
+        "died",
+        "garbage",
+    ],
 )
 async def test_failures(  # noqa: PLR0917  parameters by name
     guard: InProcessGuard,
@@ -99,6 +120,7 @@ async def test_failures(  # noqa: PLR0917  parameters by name
     response = await guard.chat(key, stream=stream)
     assert response.status_code == status, response.text
     assert "internal" not in response.text
+    assert "x-terrace-upstream-status" not in response.headers
     assert response.json()["error"]["code"]
     assert len(upstream.calls) == 1
     [entry] = await guard.entries()

@@ -2,7 +2,7 @@
 anew after a restart."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -122,3 +122,59 @@ async def test_without_socket_or_key_nothing_is_sent(tmp_path: Path) -> None:
             await body_of(translator)
         assert await translator.is_ready() is False
     assert engine.heads == []
+
+
+SEEN = {
+    "400": True, "401": True, "403": True, "404": True, "413": True, "422": True, "429": True,
+    "none": True, "408": False, "424": False, "499": False, "200": False, "302": False,
+    "500": False, "lost": False, "200, 400": False, "lost, 400": False, "400, 400": False,
+    "": False, "+40": False, "4000": False, "x": False, "4\xb20": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("seen", [*SEEN, None])
+@pytest.mark.parametrize("status", [400, 422, 429])
+async def test_a_refusal_is_what_came_off_the_wire(
+    tmp_path: Path, status: int, seen: str | None
+) -> None:
+    answered, headers = await judged(tmp_path, status, seen)
+    assert answered is (seen is not None and SEEN[seen])
+    assert headers == {}, "what is behind is named to a client"
+
+
+@pytest.mark.parametrize(
+    ("status", "seen", "more", "expected"),
+    [
+        (500, "429", "", True),
+        (500, "none", "", False),
+        (408, "none", "", False),
+        (200, "400", "", False),
+        (302, "302", "", False),
+        (503, "503", "x-amzn-requestid: r", True),
+        (503, "503", "llm_provider-x-request-id: r", True),
+        (503, "503", "llm_provider-content-type: application/json", True),
+        (503, "503", "llm_provider-content-type: text/html", False),
+        (503, "503", "content-type: application/json", False),
+        (502, "502", "x-amzn-requestid: r", False),
+        (504, "504", "llm_provider-content-type: application/json", False),
+        (503, "200", "x-amzn-requestid: r", False),
+        (503, "lost", "x-amzn-requestid: r", False),
+        (400, "503", "x-amzn-requestid: r", True),
+    ],
+)
+async def test_a_failure_is_the_providers_own_if_it_came_off_the_wire(
+    tmp_path: Path, status: int, seen: str, more: str, expected: bool
+) -> None:
+    assert (await judged(tmp_path, status, seen, more))[0] is expected
+
+
+async def judged(
+    folder: Path, status: int, seen: str | None, more: str = ""
+) -> tuple[bool, Mapping[str, str]]:
+    engine = Engine(folder)
+    lines = [] if seen is None else [f"x-terrace-upstream-status: {seen}"]
+    lines += [more] if more else []
+    head = "\r\n".join([f"HTTP/1.1 {status} Said", *lines, "content-length: 2", "", "ok"])
+    engine.answer = lambda writer: writer.write(head.encode("latin-1"))
+    async with engine.running() as translator, translator.call(REQUEST) as response:
+        return response.provider_answered, response.headers

@@ -150,5 +150,6 @@ async def started(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Tra
 @pytest.fixture
 def translator(started: Translator) -> Translator:
     started.provider.faults.clear()
+    started.provider.says.clear()
     started.provider.calls.clear()
     return started

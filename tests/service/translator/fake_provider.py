@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from . import fake_faces
 
@@ -30,6 +31,15 @@ class Call:
     body: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Said:
+    """An answer in place of the usual one, as it goes over the wire."""
+
+    status: int
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=lambda: {"content-type": "application/json"})
+
+
 @dataclass
 class FakeProvider:
     """Its book (`calls`), what else was asked (`other_paths`), what goes wrong next (`faults`)."""
@@ -39,6 +49,10 @@ class FakeProvider:
     other_paths: list[str] = field(default_factory=list)
     faults: list[int | str] = field(default_factory=list)
     """Per call: an HTTP status, "close" (drop the connection) or "cut" (drop it in mid-stream)."""
+    says: list[Said] = field(default_factory=list)
+    """What is answered next instead, whatever the path."""
+    refuse: str | None = None
+    """Begin of the paths that are answered with 429."""
     gate: asyncio.Event | None = None
     """If set, a chat stream stops after each frame until somebody sets the event."""
 
@@ -111,7 +125,7 @@ class FakeProvider:
             _drop(request)
         if not body.get("stream") and not path.endswith("-stream"):
             return web.json_response(fake_faces.answer(path, model, thinks="thinking" in body))
-        content_type, frames = fake_faces.frames(path, model, _event, thinks="thinking" in body)
+        content_type, frames = fake_faces.frames(path, model, aws_event, thinks="thinking" in body)
         response = web.StreamResponse(headers={"content-type": content_type})
         await response.prepare(request)
         for number, frame in enumerate(frames):
@@ -124,6 +138,15 @@ class FakeProvider:
     async def anything_else(self, request: web.Request) -> web.Response:
         self.other_paths.append(f"{request.method} {request.path}")
         return web.json_response({"object": "list", "data": []})
+
+    @web.middleware
+    async def instead(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        refused = self.refuse is not None and request.path.startswith(self.refuse)
+        if request.method != "POST" or not (self.says or refused):
+            return await handler(request)
+        await self._record(request)
+        said = Said(429, b'{"error": {"message": "later"}}') if refused else self.says.pop(0)
+        return web.Response(status=said.status, body=said.body, headers=said.headers)
 
     async def _record(self, request: web.Request) -> dict[str, Any]:
         body = json.loads(await request.read())
@@ -162,17 +185,17 @@ class FakeProvider:
             headers={"content-type": "application/vnd.amazon.eventstream"}
         )
         await response.prepare(request)
-        await response.write(_event("messageStart", {"role": "assistant"}))
+        await response.write(aws_event("messageStart", {"role": "assistant"}))
         for text in ("hel", "lo ", "there"):
             delta = {"contentBlockIndex": 0, "delta": {"text": text}}
-            await response.write(_event("contentBlockDelta", delta))
+            await response.write(aws_event("contentBlockDelta", delta))
             await asyncio.sleep(0)
             if cut:
                 _drop(request)
-        await response.write(_event("contentBlockStop", {"contentBlockIndex": 0}))
-        await response.write(_event("messageStop", {"stopReason": "end_turn"}))
+        await response.write(aws_event("contentBlockStop", {"contentBlockIndex": 0}))
+        await response.write(aws_event("messageStop", {"stopReason": "end_turn"}))
         metadata = {"usage": _bedrock_usage(), "metrics": {"latencyMs": 3}}
-        await response.write(_event("metadata", metadata))
+        await response.write(aws_event("metadata", metadata))
         return response
 
 
@@ -180,7 +203,7 @@ class FakeProvider:
 async def serving() -> AsyncIterator[FakeProvider]:
     """A fake provider on a free loopback port; `address` is its base URL without a path."""
     provider = FakeProvider()
-    app = web.Application()
+    app = web.Application(middlewares=[provider.instead])
     app.router.add_post("/v1/chat/completions", provider.chat)
     app.router.add_post("/model/{model}/converse", provider.converse)
     app.router.add_post("/model/{model}/converse-stream", provider.converse)
@@ -236,7 +259,7 @@ def _sse(payload: Mapping[str, Any]) -> bytes:
     return b"data: " + json.dumps(payload).encode() + b"\n\n"
 
 
-def _event(event_type: str, payload: Mapping[str, Any]) -> bytes:
+def aws_event(event_type: str, payload: Mapping[str, Any], kind: str = "event") -> bytes:
     """One frame of application/vnd.amazon.eventstream (prelude, headers, payload, checksums)."""
     headers = b"".join(
         struct.pack("!B", len(name))
@@ -245,9 +268,9 @@ def _event(event_type: str, payload: Mapping[str, Any]) -> bytes:
         + struct.pack("!H", len(value))
         + value.encode()
         for name, value in (
-            (":event-type", event_type),
+            (f":{kind}-type", event_type),
             (":content-type", "application/json"),
-            (":message-type", "event"),
+            (":message-type", kind),
         )
     )
     body = json.dumps(payload).encode()

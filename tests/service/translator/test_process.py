@@ -66,7 +66,9 @@ async def test_kill_9_and_again(tmp_path: Path) -> None:
             key = second.master_key
             assert key != old_key
             transport = httpx.AsyncHTTPTransport(uds=str(tmp_path / "engine" / "engine.sock"))
-            async with httpx.AsyncClient(transport=transport, base_url="http://engine") as client:
+            async with httpx.AsyncClient(
+                transport=transport, base_url="http://engine", timeout=60
+            ) as client:
                 answers = [
                     (await client.get("/v1/models", headers={"authorization": f"Bearer {k}"}))
                     for k in (key, old_key)
@@ -96,7 +98,7 @@ def test_refuses_what_a_translator_may_not_do(tmp_path: Path, document: Any, key
     file.write_text(document if isinstance(document, str) else json.dumps(document))
     done = subprocess.run(
         [PYTHON, "-m", "terrace_translator"], env=environment(tmp_path / "engine", file),
-        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60,
+        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=180,
     )  # fmt: skip
     assert done.returncode == 2
     assert key in done.stderr
@@ -109,7 +111,7 @@ def test_missing_config_is_named(tmp_path: Path) -> None:
     done = subprocess.run(
         [PYTHON, "-m", "terrace_translator"],
         env=environment(tmp_path / "engine", tmp_path / "absent.yaml"),
-        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60,
+        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=180,
     )  # fmt: skip
     assert done.returncode == 2
     assert "absent.yaml does not exist" in done.stderr
@@ -121,7 +123,7 @@ def test_missing_credential_is_named(tmp_path: Path) -> None:
     variables = environment(tmp_path / "engine", file) | {"TERRACE_SIMULATOR_API_KEY": ""}
     done = subprocess.run(
         [PYTHON, "-m", "terrace_translator"], env=variables, cwd=tmp_path,
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=180,
     )  # fmt: skip
     assert done.returncode == 2
     assert "takes credentials from TERRACE_SIMULATOR_API_KEY (unset)" in done.stderr
@@ -137,7 +139,7 @@ def test_a_pod_without_its_identity_is_refused(tmp_path: Path, module: str) -> N
     variables = environment(tmp_path / "engine", file) | {"TERRACE_POD_IDENTITY": "true"}
     done = subprocess.run(
         [PYTHON, "-m", module], env=variables, cwd=tmp_path,
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=180,
     )  # fmt: skip
     assert done.returncode == 2
     assert f"{ADDRESS} is unset" in done.stderr
@@ -156,7 +158,7 @@ def test_a_pod_with_its_identity_passes_the_check(tmp_path: Path) -> None:
     # The translator goes on to its next step, the config that is not there.
     done = subprocess.run(
         [PYTHON, "-m", "terrace_translator"], env=variables, cwd=tmp_path,
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=180,
     )  # fmt: skip
     assert "absent.yaml does not exist" in done.stderr
 
@@ -177,6 +179,60 @@ def test_a_package_that_a_surface_needs_is_missed_at_the_start(tmp_path: Path) -
     assert done.returncode == 1
     assert "/v1/responses answered 500" in done.stderr
     assert not (tmp_path / "engine" / "ready").exists()
+
+
+SHAPES = {
+    "aiohttp.ClientSession._request": "del aiohttp.ClientSession._request",
+    "httpx.Response.has_redirect_location": "del httpx.Response.has_redirect_location",
+    "httpx2.Response.has_redirect_location": "del httpx2.Response.has_redirect_location",
+    "httpx.AsyncHTTPTransport.handle_async_request": (
+        "del httpx.AsyncHTTPTransport.handle_async_request"
+    ),
+    "urllib3.connectionpool.HTTPConnectionPool.urlopen": (
+        "del urllib3.connectionpool.HTTPConnectionPool.urlopen"
+    ),
+}
+
+
+@pytest.mark.parametrize("missing", SHAPES)
+def test_a_client_library_of_another_shape_ends_the_start(tmp_path: Path, missing: str) -> None:
+    change = f"import aiohttp, httpx, httpx2, urllib3.connectionpool\n{SHAPES[missing]}\n"
+    done = _started_with(tmp_path, change)
+    assert done.returncode == 1
+    assert f"terrace-translator: {missing} is not there any more" in done.stderr
+    assert not (tmp_path / "engine" / "ready").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("no_redirects.forbid", "redirects are followed by aiohttp, httpx, httpx, async, httpx2,"),
+        ("upstream_status.watch", "answered with 200, and what was seen is none"),
+    ],
+)
+def test_what_is_without_effect_ends_the_start(tmp_path: Path, change: str, said: str) -> None:
+    module, _, function = change.partition(".")
+    done = _started_with(
+        tmp_path,
+        f"import terrace_translator.{module} as module\nmodule.{function} = lambda: None\n",
+    )
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert not (tmp_path / "engine" / "ready").exists()
+
+
+def _started_with(folder: Path, change: str) -> "subprocess.CompletedProcess[str]":
+    """A translator whose interpreter runs ``change`` before anything of ours."""
+    (folder / "hidden").mkdir()
+    (folder / "hidden" / "sitecustomize.py").write_text(change)
+    file = folder / "translator.yaml"
+    file.write_text(json.dumps(config("http://127.0.0.1:1")))
+    variables = environment(folder / "engine", file)
+    variables["PYTHONPATH"] = f"{folder / 'hidden'}:{variables['PYTHONPATH']}"
+    return subprocess.run(
+        [PYTHON, "-m", "terrace_translator"], env=variables, cwd=folder,
+        capture_output=True, text=True, check=False, timeout=180,
+    )  # fmt: skip
 
 
 def test_enterprise_package_is_absent() -> None:

@@ -20,6 +20,11 @@ READY_FILE = "ready"
 PROBE_SECONDS = 2
 CONNECT_SECONDS = 5.0
 IDLE_SECONDS = 1.0  # uvicorn keeps an idle connection for five
+UPSTREAM_STATUS = "x-terrace-upstream-status"
+"""What the provider said, taken off the wire below LiteLLM: see ``terrace_translator``."""
+NOTHING_SENT = "none"
+_LOST_4XX = ("408", "424", "499")
+_OWN_WORD_5XX = ("500", "501", "503", "529")
 _REQUEST_IDS = ("llm_provider-x-request-id", "x-amzn-requestid", "llm_provider-x-amzn-requestid")
 _PROBE = b"GET /health/liveliness HTTP/1.1\r\nhost: translator\r\n\r\n"
 
@@ -141,11 +146,21 @@ class Translator:
 
 
 def _provider_answered(status: int, headers: Mapping[str, str]) -> bool:
-    """Whether an error status is the provider's own, not the translator's word for a lost call.
+    """Whether an error is the provider's own word, and not the translator's for a call that was
+    lost, or answered and not understood.
 
-    A 4xx is a refusal. A 5xx (or a timeout) may hide a connection that died after the provider had
-    begun; only headers that the provider sent prove that it answered.
+    LiteLLM's own status is no proof: it says 400 and 422 of a 200, too. What came off the wire is.
+    A 4xx is a refusal, if it was the only answer. A 5xx may come from a proxy on the way and hide a
+    call that goes on: the relay's rule, or a name that the provider gave the call.
     """
-    if status < 500 and status not in (408, 424, 499):
-        return True
-    return any(name.startswith("llm_provider-") or name == "x-amzn-requestid" for name in headers)
+    said = headers.get(UPSTREAM_STATUS, "")
+    if said == NOTHING_SENT:  # LiteLLM's own refusal; a 5xx may be followed by what it began
+        return status < 500 and str(status) not in _LOST_4XX
+    if len(said) != 3 or not said.isdecimal():  # not known, lost, or several answers
+        return False
+    if said.startswith("4"):
+        return said not in _LOST_4XX
+    return said in _OWN_WORD_5XX and (
+        headers.get("llm_provider-content-type", "").lower().startswith("application/json")
+        or any(name in headers for name in _REQUEST_IDS)
+    )

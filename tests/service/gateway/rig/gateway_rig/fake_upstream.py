@@ -35,6 +35,7 @@ class Behaviour:
     status: int = 200
     param: str | None = None  # of an error, as OpenAI names the field
     headers: dict[str, str] = field(default_factory=dict)
+    upstream_status: str | None = ""  # what the translator saw of a refusal; "": ``status``
     die_before_answer: bool = False
     die_after_chunks: int | None = None
     report_usage: bool = True
@@ -296,7 +297,9 @@ class FakeUpstream:
                 await plan.hold.wait()
             call.outcome, call.status = "refused", "final"
             error = {"error": {"message": "internal provider text", "param": plan.param}}
-            return web.json_response(error, status=plan.status, headers=plan.headers)
+            seen = str(plan.status) if plan.upstream_status == "" else plan.upstream_status
+            own = {} if seen is None else {"x-terrace-upstream-status": seen}
+            return web.json_response(error, status=plan.status, headers={**plan.headers, **own})
         if plan.die_before_answer:
             call.input_tokens = plan.input_tokens
             call.output_tokens = plan.output_tokens
