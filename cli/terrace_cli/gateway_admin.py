@@ -53,7 +53,13 @@ class GatewayAdmin:
         if url and not key:
             raise UsageError("TERRACE_ADMIN_URL is set but TERRACE_ADMIN_KEY is not; set both.")
         if not url:
-            url = read_endpoints().admin
+            return cls.of_this_machine(key)
+        return cls(url.rstrip("/"), str(key))
+
+    @classmethod
+    def of_this_machine(cls, key: str | None = None) -> Self:
+        """The gateway of this clone, whatever the environment names."""
+        url = read_endpoints().admin
         if not key:
             with KubernetesApi() as kubernetes:
                 key = kubernetes.secret_value(NAMESPACE_GATEWAY, SECRET_GATEWAY, "admin-key")

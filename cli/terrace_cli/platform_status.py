@@ -7,10 +7,12 @@ import httpx
 
 from terrace_cli.endpoints import read_endpoints
 from terrace_cli.errors import CliError, NotRunningError
+from terrace_cli.gateway_admin import GatewayAdmin
 from terrace_cli.kubernetes_api import KubernetesApi, WorkloadState
 from terrace_cli.output import describe_bytes, describe_seconds
 from terrace_cli.platform_down import holdings
 from terrace_cli.platform_up import NAMESPACES
+from terrace_cli.undeployed_models import undeployed_problem
 from terrace_local import cluster
 
 
@@ -140,3 +142,11 @@ def _read_gateway(status: PlatformStatus) -> None:
         status.gateway = f"no answer ({type(error).__name__})"
     if status.gateway != "ready":
         status.problems.append(f"The gateway at {gateway}: {status.gateway}")
+        return
+    try:
+        with GatewayAdmin.of_this_machine() as admin:
+            problem = undeployed_problem(admin)
+    except CliError as error:
+        problem = f"The gateway's models could not be asked for: {error}"
+    if problem is not None:
+        status.problems.append(problem)

@@ -20,6 +20,7 @@ from terrace_policies.resources import Resource
 
 ENVIRONMENT = "TERRACE_POLICY_CONFIG"
 DEFAULT_FILE = "terrace-policies.yaml"
+PROJECT_FILE = "Pulumi.yaml"
 RULE_ID = "policy-configuration"
 _KIND = re.compile(r"[a-z][\w.-]*:[\w.-]+(/|:)")
 LONGEST = timedelta(days=366)
@@ -110,27 +111,41 @@ class Configuration:
 
 def find_configuration(rules: Iterable[Rule], today: date, file: str = "") -> Configuration:
     """The configuration of ``file``, else of ``TERRACE_POLICY_CONFIG``, else of the project (beside
-    ``Pulumi.yaml``); without any, the default."""
+    ``Pulumi.yaml``); without any, the default.
+
+    A relative name is looked for in the working directory, then beside ``Pulumi.yaml``: the engine
+    starts packs in the folder of the program, not where the command was typed.
+    """
     named = file or os.environ.get(ENVIRONMENT, "")
-    path = Path(named) if named else _in_project()
-    if path is None:
+    places = _places(named) if named else [folder / DEFAULT_FILE for folder in _folders()]
+    path = next((place for place in places if place.is_file()), None)
+    if path is None and not named:
         return Configuration()
+    if path is None:
+        return Configuration(problems=[f"{named}: there is no {' and no '.join(map(str, places))}"])
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         return Configuration(problems=[f"{path}: cannot be read: {type(error).__name__}"])
-    return read_configuration(text, str(path), rules, today)
+    return read_configuration(text, named or str(path), rules, today)
 
 
-def _in_project() -> Path | None:
-    """The file in the working directory or above it, up to the one with ``Pulumi.yaml``: the
-    engine starts packs in the folder of the program, which may be below."""
+def _places(named: str) -> list[Path]:
+    here, top = Path.cwd(), _folders()[-1]
+    places = [here / named]  # an absolute name stays what it is
+    if (top / PROJECT_FILE).is_file():
+        places.append(top / named)
+    return list(dict.fromkeys(places))
+
+
+def _folders() -> list[Path]:
+    """The working directory and those above it, up to the one with ``Pulumi.yaml``."""
+    folders: list[Path] = []
     for folder in (Path.cwd(), *Path.cwd().parents):
-        if (folder / DEFAULT_FILE).is_file():
-            return folder / DEFAULT_FILE
-        if (folder / "Pulumi.yaml").is_file():
+        folders.append(folder)
+        if (folder / PROJECT_FILE).is_file():
             break
-    return None
+    return folders
 
 
 def read_configuration(text: str, source: str, rules: Iterable[Rule], today: date) -> Configuration:

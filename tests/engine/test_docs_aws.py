@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 import click
@@ -76,6 +77,35 @@ def test_commands_that_need_an_account_have_the_options_that_are_written(
             check_pulumi(engine, tmp_path, words[1:])
         else:
             assert program in OTHERS | SHELL | {"python"} or "=" in program, words
+
+
+def test_the_simulation_is_called_from_where_the_settings_allow(
+    engine: Engine, tmp_path: Path
+) -> None:
+    """Its README and this page, followed on one machine: the range that this page sets holds the
+    address that the README sets, or the README sets none."""
+    page = (ROOT / "tests/engine/simulated_cloud/README.md").read_text()
+    told = re.findall(r"^export (?!PYTHONPATH).*$", page, re.MULTILINE)
+    assert told
+    environment = machine(engine, tmp_path)
+    del environment["SIMULATED_CLOUD_ADDRESS"]
+    echo = 'echo "address ${SIMULATED_CLOUD_ADDRESS:-none}"'
+    done = shell("\n".join([*told, echo]), ROOT, environment)
+    address = done.stdout.split()[-1]
+    allowed = re.findall(r"apiAccessCidrs\[0\]' (\S+)", PAGE.read_text())
+    assert len(allowed) == 1
+    assert address == "none" or ip_address(address) in ip_network(allowed[0])
+
+
+def test_the_simulated_providers_are_installed_as_their_readme_says(
+    engine: Engine, tmp_path: Path
+) -> None:
+    """On a home without anything in it."""
+    page = (ROOT / "tests/engine/simulated_cloud/README.md").read_text()
+    loop = page[page.index("mkdir -p ~/.local/bin") : page.index("done\n") + len("done\n")]
+    done = shell(f"{loop}command -v pulumi-resource-eks", tmp_path, machine(engine, tmp_path))
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.split()[-1] == str(tmp_path / ".local/bin/pulumi-resource-eks")
 
 
 def check_terrace(words: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from harness import Cloud, Engine, Stack
@@ -24,8 +25,8 @@ KUBECONFIG = {
 }
 
 
-def local_stack(engine: Engine) -> Stack:
-    """Stack `local`, with a substrate file as the embedded cluster writes it."""
+def substrate_file(engine: Engine) -> Path:
+    """What the embedded cluster publishes of itself."""
     kubeconfig = engine.home / "kubeconfig"
     kubeconfig.write_text(json.dumps(KUBECONFIG))
     substrate = engine.home / "substrate.json"
@@ -36,6 +37,12 @@ def local_stack(engine: Engine) -> Stack:
         "images": images,
     }
     substrate.write_text(json.dumps(content))
+    return substrate
+
+
+def local_stack(engine: Engine) -> Stack:
+    """Stack `local`, with a substrate file as the embedded cluster writes it."""
+    substrate = substrate_file(engine)
 
     def change(config: dict[str, Any]) -> None:
         config["terrace:substrateFile"] = str(substrate)

@@ -1,6 +1,7 @@
 """The policy pack in real previews: each bad fixture is blocked, the good ones pass."""
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -9,9 +10,10 @@ from typing import Any
 
 import pytest
 import yaml
+from fresh_checkout import check_out, shell
 from harness import Cloud, Engine, Platform, Run, Stack
 from policy_program import SOURCE
-from test_local_and_existing_stacks import existing_stack, local_stack
+from test_local_and_existing_stacks import existing_stack, local_stack, substrate_file
 
 from terrace_policies.book import find_rule
 from terrace_policies.checking import check_state
@@ -175,3 +177,30 @@ def test_our_stacks_elsewhere_pass_with_their_settings(
     stack = make(Engine(tmp_path / "machine", cloud, environment))
     run = stack.preview("--policy-pack", str(PACK)).must_work()
     assert of_level(run, "mandatory") == []
+
+
+def written_commands() -> list[str]:
+    """The commands that run the pack on stacks without a cloud, as docs and files give them."""
+    page = (ROOT / "docs/policies.md").read_text()
+    blocks = re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    exported = next(block for block in blocks if "pulumi preview" in block).splitlines()[0]
+    listed = re.findall(r"^pulumi preview .*$", page, re.MULTILINE)
+    files = [(ROOT / "policies" / f"{name}.yaml").read_text() for name in ("local", "existing")]
+    headers = [command for text in files for command in re.findall(r"^# (TERRACE_.*)$", text, re.M)]
+    return [*(f"{exported}\n{command}" for command in listed), *headers]
+
+
+def test_the_commands_of_the_page_run_as_they_are_written(engine: Engine, tmp_path: Path) -> None:
+    clone = check_out(tmp_path / "terrace")
+    # The passphrase that the committed settings of stack `local` belong to.
+    environment = {**engine.environment, "PULUMI_CONFIG_PASSPHRASE": "terrace-local"}
+    setting = f"terrace:substrateFile {substrate_file(engine)}"
+    existing_stack(engine)  # for its kubeconfig; the backend then has the stack as well
+    made = shell(f"pulumi stack init local\npulumi config set {setting}", clone, environment)
+    assert made.returncode == 0, made.stdout
+    commands = written_commands()
+    assert len(commands) == 3
+    for command in commands:
+        done = shell(command, clone, environment)
+        assert done.returncode == 0, f"{command}:\n{done.stdout[-4000:]}"
+        assert re.search(r"Policies:\n\s+.*terrace", done.stdout), done.stdout[-4000:]

@@ -22,8 +22,9 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 def budgets_command(scope: str | None, scope_id: str | None, over: int, as_json: bool) -> None:
     """List budgets and quotas with what their windows have used.
 
-    Used is what the ledger has settled and what running calls have reserved. The fullest come
-    first.
+    Used is what the ledger has settled. Held is what the gateway's replicas have taken of the rest:
+    what their running calls reserved, and room ahead of the next calls, which goes back unused.
+    Percent counts both, as refusals and alerts do; the fullest come first.
     """
     with GatewayAdmin.connect() as admin:
         caps = [_with_use(cap) for cap in admin.caps(scope, scope_id) if cap["amount"] is not None]
@@ -36,13 +37,14 @@ def budgets_command(scope: str | None, scope_id: str | None, over: int, as_json:
         return
     if shown:
         emit_table(
-            ("scope", "dimension", "window", "used", "amount", "percent", "ends"),
+            ("scope", "dimension", "window", "used", "held", "amount", "percent", "ends"),
             [
                 (
                     f"{cap['scope']} {cap['scope_id']}",
                     cap["dimension"] + (" (audit)" if cap["mode"] == "audit" else ""),
                     _window(cap),
                     _quantity(cap["dimension"], cap["used"]),
+                    _quantity(cap["dimension"], cap["held"]),
                     _quantity(cap["dimension"], cap["amount"]),
                     "-" if cap["percent"] is None else f"{cap['percent']} %",
                     cap["window_ends"] or "-",
@@ -88,17 +90,21 @@ def alerts_command(after: int, as_json: bool) -> None:
 
 
 def _with_use(cap: dict[str, Any]) -> dict[str, Any]:
-    used = cap["settled"] + cap["outstanding"]
-    percent = used * 100 // cap["amount"] if cap["amount"] else None
-    return {**cap, "used": used, "percent": percent}
+    use = {"used": cap["settled"], "held": cap["outstanding"]}
+    taken = _taken({**cap, **use})
+    return {**cap, **use, "percent": taken * 100 // cap["amount"] if cap["amount"] else None}
+
+
+def _taken(cap: dict[str, Any]) -> int:
+    return cap["used"] + cap["held"]
 
 
 def _reaches(cap: dict[str, Any], over: int) -> bool:
-    return cap["used"] * 100 >= over * cap["amount"]
+    return _taken(cap) * 100 >= over * cap["amount"]
 
 
 def _share(cap: dict[str, Any]) -> float:
-    return cap["used"] / cap["amount"] if cap["amount"] else 1.0
+    return _taken(cap) / cap["amount"] if cap["amount"] else 1.0
 
 
 def _window(cap: dict[str, Any]) -> str:

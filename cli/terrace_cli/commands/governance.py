@@ -102,7 +102,7 @@ def apply_command(file: str, reason: str, allow: tuple[str, ...], as_json: bool)
     with GatewayAdmin.connect() as admin:
         plan = admin.plan_governance(text)
         if not as_json:
-            click.echo(plan_text(plan), nl=False)
+            click.echo(plan_text(plan, allow), nl=False)
         if blocked := _blocking(plan, allow):
             return _blocked(plan, blocked, as_json)
         try:
@@ -138,7 +138,7 @@ def rollback_command(version: int, reason: str, allow: tuple[str, ...], as_json:
     if as_json:
         emit_json(answer)
         return ExitCode.DONE
-    click.echo(plan_text(answer), nl=False)
+    click.echo(plan_text(answer, allow), nl=False)
     click.echo(f"Version {answer['version']} is in force, with the text of version {version}.")
     return ExitCode.DONE
 
@@ -227,7 +227,7 @@ def _refused(refused: RefusedError, as_json: bool, allow: tuple[str, ...]) -> in
     if refused.code == "governance_blocked":
         plan = {"changes": [], **refused.document}
         if not as_json:
-            click.echo(plan_text(plan), nl=False)
+            click.echo(plan_text(plan, allow), nl=False)
         return _blocked(plan, _blocking(plan, allow), as_json)
     if refused.code == "version_conflict":
         raise CliError(

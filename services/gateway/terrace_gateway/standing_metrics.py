@@ -50,6 +50,16 @@ class StandingCollector:
         yield _gauge("terrace_policy_lease_seconds", "How old it may be.", now.lease_seconds)
         yield _gauge("terrace_policy_epoch", "Of the policy in force.", now.snapshot.epoch)
         yield _gauge("terrace_governance_version", "In force.", now.snapshot.version)
+        models = GaugeMetricFamily(
+            "terrace_models_in_force",
+            "Of the governance in force; deployed=no: the translator was not started with them, and"
+            " no call reaches them.",
+            labels=["deployed"],
+        )
+        away = len(now.snapshot.undeployed)
+        models.add_metric(["no"], away)
+        models.add_metric(["yes"], len(now.snapshot.governance.models) - away)
+        yield models
         kinds = Counter(kind for kind, _ in now.snapshot.kills)
         kills = GaugeMetricFamily(
             "terrace_kill_switches", "Kill switches that are pulled.", labels=["kind"]

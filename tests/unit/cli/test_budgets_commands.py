@@ -50,12 +50,20 @@ def test_budgets_are_listed_the_fullest_first(invoke: Invoke, admin: FakeAdmin) 
     admin.answers["/admin/v1/caps"] = (200, {"caps": [cap(), full, counted_only], "next": None})
     outcome = invoke("budgets")
     lines = outcome.out.splitlines()
-    assert lines[0].split() == ["scope", "dimension", "window", "used", "amount", "percent", "ends"]
+    heads = ["scope", "dimension", "window", "used", "held", "amount", "percent", "ends"]
+    assert lines[0].split() == heads
     rows = [line for line in lines if line.startswith(("key", "team"))]
     assert [row.split()[1] for row in rows] == ["key_1", "search"]
     for word in ("requests (audit)", "rolling hour", "100 %"):
         assert word in rows[0]
-    for word in ("month Europe/Berlin", "$1.500001", "$3.000000", "50 %", "2026-12-31T23:00:00Z"):
+    for word in (
+        "month Europe/Berlin",
+        "$1.000000",
+        "$0.500001",
+        "$3.000000",
+        "50 %",
+        "2026-12-31T23:00:00Z",
+    ):
         assert word in rows[1]
     assert "nobody" not in outcome.out
     assert lines[-1] == "2 budgets."
@@ -64,7 +72,8 @@ def test_budgets_are_listed_the_fullest_first(invoke: Invoke, admin: FakeAdmin) 
 def test_budgets_can_be_narrowed(invoke: Invoke, admin: FakeAdmin) -> None:
     admin.answers["/admin/v1/caps"] = (200, {"caps": [cap()], "next": None})
     told = json.loads(invoke("budgets", "--scope", "team", "--id", "search", "--json").out)
-    assert told["budgets"][0]["percent"] == 50
+    [budget] = told["budgets"]
+    assert (budget["used"], budget["held"], budget["percent"]) == (1_000_000, 500_001, 50)
     assert admin.calls[-1][1] == "/admin/v1/caps?limit=500&scope=team&scope_id=search"
     assert invoke("budgets", "--over", "51").out == "0 budgets.\n"
     assert "search" in invoke("budgets", "--over", "50").out

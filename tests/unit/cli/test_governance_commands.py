@@ -126,6 +126,8 @@ def test_apply_sends_nothing_while_a_finding_blocks(
     outcome = invoke("governance", "apply", spec, "--reason", "r", "--allow", "key-orphaned")
     assert outcome.code == 0
     assert posted(admin, "/admin/v1/governance/apply")[0]["allow"] == ["key-orphaned"]
+    assert "allowed: 2 live keys [key-orphaned]" in outcome.out
+    assert "--allow" not in outcome.out
 
 
 def test_apply_that_loses_a_race_says_so(invoke: Invoke, admin: FakeAdmin, spec: str) -> None:

@@ -22,7 +22,7 @@ def test_the_local_example_applies_to_the_local_stack_without_an_allowance() -> 
     text = (EXAMPLES / "local.yaml").read_text()
     example = load_governance(text, "local.yaml")
     assert Deployed(DEPLOYED).missing(example) == {}
-    plan = plan_change(DEPLOYED, example, Facts(keys=KEYS), old_text=IN_FORCE, new_text=text)
+    plan = plan_change(DEPLOYED, example, Facts(keys=KEYS), new_text=text)
     assert plan.changes
     assert plan.blocking == ()
 

@@ -183,7 +183,7 @@ def test_the_file_is_found_by_name_by_environment_or_here(
     assert not find_configuration(rules(), TODAY).trial
     assert find_configuration(rules(), TODAY, "terrace-policies.yaml").trial
     (problem,) = find_configuration(rules(), TODAY, "absent.yaml").problems
-    assert problem == "absent.yaml: cannot be read: FileNotFoundError"
+    assert problem == f"absent.yaml: there is no {folder / 'absent.yaml'}"
 
 
 def test_the_file_is_found_above_the_folder_of_the_program(
@@ -199,6 +199,26 @@ def test_the_file_is_found_above_the_folder_of_the_program(
     assert not find_configuration(rules(), TODAY).trial
     (project / "terrace-policies.yaml").write_text(f"version: 1\n{TRIAL}\n")
     assert find_configuration(rules(), TODAY).trial
+
+
+def test_a_relative_name_counts_from_the_project_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine starts the pack in the program's folder; the command was typed above it."""
+    project = tmp_path / "project"
+    for folder in ("program/policies", "policies"):
+        (project / folder).mkdir(parents=True)
+    (project / "Pulumi.yaml").write_text("name: trial\n")
+    (project / "policies/mine.yaml").write_text(f"version: 1\n{TRIAL}\n")
+    (tmp_path / "not-mine.yaml").write_text(f"version: 1\n{TRIAL}\n")
+    monkeypatch.setenv("TERRACE_POLICY_CONFIG", "policies/mine.yaml")
+    monkeypatch.chdir(project / "program")
+    assert find_configuration(rules(), TODAY).trial
+    (project / "program/policies/mine.yaml").write_text("version: 1\n")
+    assert not find_configuration(rules(), TODAY).trial
+    (problem,) = find_configuration(rules(), TODAY, "not-mine.yaml").problems
+    looked = [project / "program/not-mine.yaml", project / "not-mine.yaml"]
+    assert problem == f"not-mine.yaml: there is no {looked[0]} and no {looked[1]}"
 
 
 def test_a_date_is_read_as_yaml_reads_it() -> None:

@@ -7,6 +7,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
+from terrace_common.governance.references import reference_problems
 from terrace_common.governance.sections import Problem, listed, problem_text
 from terrace_common.yaml_lines import DocumentPath, LinedYaml
 
@@ -17,12 +18,24 @@ ALL_PROBLEMS = "governance_problems"
 def lined_problems(
     root: type[BaseModel], document: LinedYaml, details: Sequence[ErrorDetails]
 ) -> list[tuple[int, str]]:
-    """What pydantic and the checks found, each with its line, without repetitions."""
+    """What pydantic and the checks found, each with its line, without repetitions and without what
+    only follows: a list of which no item is valid is not empty for the one who wrote it."""
     found: dict[tuple[int, str], None] = {}
     for detail in details:
-        for path, what in _problems(root, detail):
-            found[(document.line_of(path), what)] = None
+        if not _follows(detail, details):
+            for path, what in _problems(root, detail):
+                found[(document.line_of(path), what)] = None
+    if not any(detail["type"] == ALL_PROBLEMS for detail in details):
+        for path, what in reference_problems(document.data, root.model_fields):
+            found[(document.line_of(path), f"{_where(path)}: {what}")] = None
     return list(found)
+
+
+def _follows(detail: ErrorDetails, details: Sequence[ErrorDetails]) -> bool:
+    here = detail["loc"]
+    return detail["type"] == "too_short" and any(
+        len(other["loc"]) > len(here) and other["loc"][: len(here)] == here for other in details
+    )
 
 
 def _problems(root: type[BaseModel], detail: ErrorDetails) -> Iterator[Problem]:

@@ -142,8 +142,9 @@ class Plan:
         return plan_text(self.to_json())
 
 
-def plan_text(document: Mapping[str, object]) -> str:
-    """A plan as text, from what ``Plan.to_json`` made; ends with a newline.
+def plan_text(document: Mapping[str, object], allow: Collection[str] = ()) -> str:
+    """A plan as text, from what ``Plan.to_json`` made; ends with a newline. ``allow``: codes that
+    are allowed already, so that they are said and not asked for.
 
     Findings of a code that this version does not know are shown like any other.
     """
@@ -158,20 +159,26 @@ def plan_text(document: Mapping[str, object]) -> str:
     if findings:
         lines.append("")
     for finding in findings:
-        weight = "blocks" if finding["blocking"] else "note"
+        weight = "note"
+        if finding["blocking"]:
+            weight = "allowed" if finding["code"] in allow else "blocks"
         place = "" if finding.get("line") is None else f" (line {finding['line']})"
         lines.append(f"{weight}: {finding['message']} [{finding['code']}]{place}")
-    lines += ["", _sum(changes, findings)]
+    lines += ["", _sum(changes, findings, allow)]
     return "\n".join(lines) + "\n"
 
 
-def _sum(changes: Sequence[Mapping[str, Any]], findings: Sequence[Mapping[str, Any]]) -> str:
+def _sum(
+    changes: Sequence[Mapping[str, Any]],
+    findings: Sequence[Mapping[str, Any]],
+    allow: Collection[str],
+) -> str:
     counts = {
         action: sum(change["action"] == action for change in changes)
         for action in ("added", "changed", "removed")
     }
     said = ", ".join(f"{count} {action}" for action, count in counts.items())
-    blocking = sorted({str(finding["code"]) for finding in findings if finding["blocking"]})
+    blocking = sorted({str(f["code"]) for f in findings if f["blocking"]} - set(allow))
     if not blocking:
         return f"{said}."
     return f"{said}. Apply needs {' '.join(f'--allow {code}' for code in blocking)}."

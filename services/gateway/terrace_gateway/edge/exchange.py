@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
 
 import structlog
 from opentelemetry.trace import Span
@@ -32,6 +31,7 @@ from terrace_gateway.edge.errors import (
 )
 from terrace_gateway.edge.presented import check_host, presented_token
 from terrace_gateway.edge.routes import Match
+from terrace_gateway.frozen import frozen
 from terrace_gateway.matching import NoCandidateError
 from terrace_gateway.matching.hints import parse_hints
 from terrace_gateway.policy.snapshot import Snapshot
@@ -48,7 +48,7 @@ POLICY_HEADER = b"x-terrace-policy"
 _RECORDED = frozenset({CONTENT_BLOCKED, NOT_SERVABLE, UNPRICED, MODEL_NOT_FOUND})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Arrival:
     """What the edge knows of a request before anything is read."""
 
@@ -62,7 +62,7 @@ class Arrival:
     """All headers as they came: of one that came twice ``headers`` has the last."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Admitted:
     """An authenticated caller, and the policy in force."""
 
@@ -85,11 +85,12 @@ class Exchange:
         self._principal: Principal | None = None
         self._request: SurfaceRequest | None = None
 
-    async def serve(self, match: Match | None) -> str | None:
-        """Answer, in any case. Returns the error code, if it was one."""
+    async def serve(self, match: Match | None, meant: str = "") -> str | None:
+        """Answer, in any case. Returns the error code, if it was one. ``meant`` is said where
+        there is no route."""
         try:
             with _authority():
-                await self._route(match)
+                await self._route(match, meant)
         except ApiError as error:
             await self._refuse(error)
             return error.code
@@ -102,9 +103,9 @@ class Exchange:
             return error.code
         return None
 
-    async def _route(self, match: Match | None) -> None:
+    async def _route(self, match: Match | None, meant: str) -> None:
         if match is None:
-            raise ApiError(ROUTE_NOT_FOUND, "there is no such route here")
+            raise ApiError(ROUTE_NOT_FOUND, f"there is no such route here{meant}")
         admitted = await self._admit()
         if match.route.endpoint == "models":
             await self._models(admitted)
@@ -151,7 +152,10 @@ class Exchange:
         return Admitted(principal, in_force.snapshot, extra)
 
     async def _call(self, match: Match, admitted: Admitted, body: bytes) -> None:
-        source = parse_json_object(body, max_depth=self._runtime.settings.max_json_depth)
+        settings = self._runtime.settings
+        source = parse_json_object(
+            body, max_depth=settings.max_json_depth, max_values=settings.max_json_values
+        )
         request = read_request(match, source)
         self._request = request
         asked = request.asked_model

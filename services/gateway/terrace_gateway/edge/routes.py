@@ -86,3 +86,13 @@ def match_route(method: str, path: str) -> Match | None:
         if route.method == method and (found := route.pattern.fullmatch(path)):
             return Match(route, found.groupdict().get("model_id"))
     return None
+
+
+def meant_route(method: str, path: str) -> str:
+    """A question for whoever left ``/v1`` out of the base URL or gave it twice, else nothing.
+
+    Names the route that the path would have had; nothing of the path itself is repeated.
+    """
+    meant = path.removeprefix("/v1") if path.startswith("/v1/v1/") else f"/v1{path}"
+    found = match_route(method, meant)
+    return "" if found is None else f"; did you mean {found.route.template}?"
