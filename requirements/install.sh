@@ -30,13 +30,24 @@ want=$({ pwd; "$python" -c 'import sys; print(sys.version)'; cat $files; } | sha
 if [ "$(cat "$venv/.installed" 2>/dev/null || true)" = "$want" ] && [ -x "$venv/bin/python" ]; then exit 0; fi
 
 say() { echo "environment $name: $*" >&2; }
+for folder in .venv-uv "$venv"; do
+  folder=$PWD/$folder
+  [ -e "$folder" ] || folder=$PWD
+  if [ ! -w "$folder" ]; then
+    echo "install.sh: $(id -un 2>/dev/null || id -u) cannot write to $folder: the environment '$name' is installed there." \
+      "Use a clone of your own, or run this as the owner of that folder. Nothing was changed." >&2
+    exit 3
+  fi
+done
 uv=.venv-uv/bin/uv
 if ! "$uv" --version >/dev/null 2>&1; then
   say "installing uv"
   rm -rf .venv-uv
-  if ! "$python" -m venv .venv-uv >/dev/null 2>&1; then
+  if ! said=$("$python" -m venv .venv-uv 2>&1); then
     rm -rf .venv-uv
-    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+    if "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+      printf '%s\n' "install.sh: '$python -m venv .venv-uv' fails in $PWD:" "$said" >&2; exit 3
+    elif [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
       say "this Python has no venv module; installing python3-venv"
       apt-get -q update >/dev/null && apt-get -qy install python3-venv >/dev/null
       "$python" -m venv .venv-uv

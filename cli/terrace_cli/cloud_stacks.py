@@ -20,6 +20,7 @@ from terrace_cli.errors import (
     UsageError,
 )
 from terrace_cli.interruption import end_as_ctrl_c
+from terrace_cli.local_backend import refuse_machines_backend
 from terrace_cli.places import repository
 from terrace_cli.stack_pair import CloudStack, check_stacks, read_stacks
 from terrace_cli.stack_settings import configuration
@@ -37,13 +38,15 @@ IMAGES_FIRST = (
 def bring_up(name: str, *, stage: int | None, yes: bool, packs: Sequence[str] = ()) -> int:
     """Bring the stacks up, the substrate first. Returns the stage.
 
-    Raises UsageError (settings, checked for all stacks before anything runs), HeldByAnotherError
-    (locked), NotUpInTimeError (`pulumi up` failed; later stacks were not started).
+    Raises UsageError (settings, checked for all stacks before anything runs; the local cluster's
+    backend), HeldByAnotherError (locked), NotUpInTimeError (`pulumi up` failed; later stacks were
+    not started).
     """
     if stage is not None:
         check_stage(stage)
     clone = repository()
     stacks = read_stacks(clone, name)
+    refuse_machines_backend(clone, name)
     result = check_stacks(clone, stacks, stage)
     _needs_consent("up", yes=yes)
     pulumi = UsersPulumi(clone)
@@ -73,6 +76,7 @@ def preview(name: str, *, packs: Sequence[str] = ()) -> list[CloudStack]:
     """
     clone = repository()
     stacks = read_stacks(clone, name)
+    refuse_machines_backend(clone, name)
     check_stacks(clone, stacks, None)
     pulumi = UsersPulumi(clone)
     known = pulumi.stack_names()

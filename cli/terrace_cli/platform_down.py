@@ -5,6 +5,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from terrace_cli.local_backend import refuse_to_delete_other_stacks
 from terrace_cli.output import Progress, describe_bytes
 from terrace_cli.places import endpoints_file, exclusive_use, repository, state_directory
 from terrace_local import cluster
@@ -58,13 +59,27 @@ def describe_loss(found: list[Holding], *, keep_data: bool) -> str:
     return "\n".join([head, *lines, tail])
 
 
+def check_down(*, keep_data: bool) -> None:
+    """Return when nothing stands against it; changes nothing.
+
+    Raises HeldByAnother for another clone's cluster, PreflightFailed without root, and CliError
+    when data would go that is not of this machine: the state of stacks elsewhere.
+    """
+    clone = repository()
+    cluster.may_go_down(clone=clone)
+    if not keep_data:
+        refuse_to_delete_other_stacks(clone)
+
+
 def take_down(progress: Progress, *, keep_data: bool) -> cluster.DownReport:
-    """Stop the cluster and remove what it made. Raises HeldByAnother for another clone's."""
+    """Stop the cluster and remove what it made. Raises as `check_down` does."""
     clone = repository()
     with exclusive_use(
         clone,
         on_wait=lambda: progress.say("down", "another terrace works in this clone; waiting for it"),
     ):
+        # Once more: between the question and the answer somebody may have brought up a stack.
+        check_down(keep_data=keep_data)
         report = cluster.down(
             keep_data=keep_data, clone=clone, progress=lambda text: progress.say("down", text)
         )

@@ -7,11 +7,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from terrace_cli.local_backend import BACKEND_VARIABLE, LOCAL_PASSPHRASE, backend_folder
 from terrace_cli.places import state_directory
-
-# The local stack keeps no secret in config or state, so its passphrase need not be one:
-# docs/decisions/0003-local-state-is-per-machine.md.
-_LOCAL_PASSPHRASE = "terrace-local"  # noqa: S105
 
 # Settings of the user's other Pulumi projects that would win over the ones above.
 _NOT_OURS = frozenset({"PULUMI_CONFIG_PASSPHRASE_FILE", "PULUMI_STACK", "PULUMI_ACCESS_TOKEN"})
@@ -33,9 +30,9 @@ def pulumi_variables(bin_directory: Path) -> dict[str, str]:
             ]
         ),
         "KUBECONFIG": str(state / "kubeconfig"),
-        "PULUMI_BACKEND_URL": f"file://{state / 'pulumi'}",
-        "PULUMI_HOME": str(state / "pulumi" / "home"),
-        "PULUMI_CONFIG_PASSPHRASE": _LOCAL_PASSPHRASE,
+        BACKEND_VARIABLE: f"file://{backend_folder()}",
+        "PULUMI_HOME": str(backend_folder() / "home"),
+        "PULUMI_CONFIG_PASSPHRASE": LOCAL_PASSPHRASE,
         "PULUMI_SKIP_UPDATE_CHECK": "true",
     }
     if shutil.which("pulumi-resource-kubernetes", path=variables["PATH"]):

@@ -6,16 +6,20 @@ finishes what it began and gives its lock back, instead of dying half way on a c
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import yaml
 
 from terrace_cli.errors import CliError, NotUpInTimeError, UsageError
+from terrace_cli.local_backend import backend_folder
 from terrace_cli.places import STACK, state_directory
 from terrace_cli.pulumi_environment import pulumi_environment
 from terrace_cli.pulumi_progress import UpdateLog
@@ -34,7 +38,7 @@ class PulumiStack:
         self._environment = pulumi_environment(bin_directory)
         self._program = bin_directory / "pulumi"
         self._say = say
-        self._backend = state_directory() / "pulumi"
+        self._backend = backend_folder()
         self._project = _project_name(clone)
 
     def ensure_selected(self) -> None:
@@ -83,11 +87,14 @@ class PulumiStack:
         for _ in range(_TRIES_FOR_THE_LOCK):
             self.release_stale_lock()
             failure, log = self._up_once()
+            # A Pulumi that was only starting when the lock was looked for.
+            if log.was_locked_out:
+                continue
+            # The stack was ours, so what lies there is of runs that were killed.
+            shutil.rmtree(_temporary(), ignore_errors=True)
             if failure is None:
                 return
-            # A Pulumi that was only starting when the lock was looked for.
-            if not log.was_locked_out:
-                raise failure
+            raise failure
         raise NotUpInTimeError(f"{failure}\nAnother Pulumi keeps taking the stack; see `ps`.")
 
     def _up_once(self) -> tuple[CliError | None, UpdateLog]:
@@ -97,27 +104,28 @@ class PulumiStack:
         log_file.unlink(missing_ok=True)
         command = ("up", "--stack", STACK, "--yes", "--non-interactive", "--skip-preview",
                    "--suppress-progress", "--color", "never")  # fmt: skip
-        with log_file.open("wb") as sink:
-            # A session of its own: Ctrl-C in the terminal reaches this process alone, which then
-            # tells Pulumi to cancel in order.
-            child = subprocess.Popen(
-                [self._program, *command],
-                cwd=self._clone,
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=sink,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        log = UpdateLog(log_file, self._say)
-        try:
-            while child.poll() is None:
-                log.follow()
-                time.sleep(0.1)
-        except BaseException:
-            _stop(child)
-            raise
-        log.follow()
+        with _temporary_folder() as temporary:
+            with log_file.open("wb") as sink:
+                # A session of its own: Ctrl-C in the terminal reaches this process alone, which
+                # then tells Pulumi to cancel in order.
+                child = subprocess.Popen(
+                    [self._program, *command],
+                    cwd=self._clone,
+                    env={**self._environment, "TMPDIR": temporary},
+                    stdin=subprocess.DEVNULL,
+                    stdout=sink,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            log = UpdateLog(log_file, self._say)
+            try:
+                while child.poll() is None:
+                    log.follow()
+                    time.sleep(0.1)
+            except BaseException:
+                _stop(child)
+                raise
+            log.follow()
         return (log.failure(child.returncode) if child.returncode else None), log
 
     def outputs(self) -> dict[str, str]:
@@ -142,6 +150,23 @@ class PulumiStack:
             check=False,
             timeout=300,
         )
+
+
+def _temporary() -> Path:
+    """Ours alone, and `down` removes it."""
+    return state_directory() / "tmp"
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[str]:
+    """A folder that ends with the run: the Kubernetes provider writes the cluster's kubeconfig,
+    with its key, to a temporary file at every start, and leaves it there.
+    """
+    _temporary().mkdir(parents=True, exist_ok=True, mode=0o700)
+    with tempfile.TemporaryDirectory(
+        prefix="pulumi-", dir=_temporary(), ignore_cleanup_errors=True
+    ) as folder:
+        yield folder
 
 
 def _project_name(clone: Path) -> str:

@@ -1,10 +1,13 @@
 """`terrace down`: says which data goes, keeps it when asked, and leaves the machine as it was."""
 
 import time
+from pathlib import Path
 
 import pytest
 from machine_snapshot import Snapshot, differences, take_snapshot
 from platform_bench import MODEL, Platform, terrace
+
+from terrace_local.cluster.paths import NODE_ADDRESS
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -37,5 +40,9 @@ def test_down_says_what_goes_and_leaves_nothing(platform: Platform, own_platform
     for what in ("the ledger and the keys", "spools", "bill", "Pulumi's state"):
         assert what in done.stderr
     assert differences(own_platform, take_snapshot()) == {}
+    # With the key of an administrator: Pulumi's Kubernetes provider writes one at every start.
+    assert [
+        path for path in Path("/tmp").glob("kubeconfig*") if NODE_ADDRESS in path.read_text()
+    ] == []
     assert "no Terrace cluster" in terrace("status", expect=6).stdout
     terrace("down", "--yes")

@@ -122,8 +122,14 @@ def _is_local(stack: str | None) -> bool:
 
 
 def _local_down(*, keep_data: bool, yes: bool) -> int:
-    from terrace_cli.platform_down import describe_loss, holdings, take_down  # noqa: PLC0415
+    from terrace_cli.platform_down import (  # noqa: PLC0415
+        check_down,
+        describe_loss,
+        holdings,
+        take_down,
+    )
 
+    check_down(keep_data=keep_data)
     found = holdings()
     click.echo(describe_loss(found, keep_data=keep_data), err=True)
     if found and not keep_data and not yes:
@@ -177,11 +183,17 @@ def env_command() -> None:
 
     Use it as eval "$(terrace env)".
     """
+    from terrace_cli.local_backend import BACKEND_VARIABLE  # noqa: PLC0415
     from terrace_cli.platform_status import is_running  # noqa: PLC0415
     from terrace_cli.pulumi_environment import pulumi_variables, shell_exports  # noqa: PLC0415
     from terrace_cli.tools import bin_directory  # noqa: PLC0415
 
     click.echo(shell_exports(pulumi_variables(bin_directory())))
+    click.echo(
+        f"{BACKEND_VARIABLE} is this machine's backend, for the local stack only, and wins over "
+        "`pulumi login` in this shell; for stacks on aws or existing open a new shell",
+        err=True,
+    )
     if not is_running():
         click.echo("there is no running cluster; `terrace up` makes one", err=True)
 

@@ -11,7 +11,7 @@ from terrace_local.cluster.errors import (
 from terrace_local.cluster.lifecycle import ClusterInfo, preflight, up
 from terrace_local.cluster.paths import Paths
 from terrace_local.cluster.status import ClusterStatus, PartStatus, status
-from terrace_local.cluster.stop import down
+from terrace_local.cluster.stop import down, may_go_down
 from terrace_local.cluster.substrate import has_image, load_image, write_substrate
 from terrace_local.cluster.teardown import DownReport
 
@@ -30,6 +30,7 @@ __all__ = [
     "down",
     "has_image",
     "load_image",
+    "may_go_down",
     "preflight",
     "status",
     "up",

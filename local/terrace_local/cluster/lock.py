@@ -15,7 +15,13 @@ from terrace_local.cluster.files import read_json, write_json
 from terrace_local.cluster.paths import Paths
 from terrace_local.cluster.processes import ProcessTable, boot_id, start_time
 
-__all__ = ["describe_holder", "machine_lock", "refuse_other_holder", "take_hold"]
+__all__ = [
+    "describe_holder",
+    "machine_lock",
+    "refuse_other_command",
+    "refuse_other_holder",
+    "take_hold",
+]
 
 
 @contextlib.contextmanager
@@ -38,10 +44,7 @@ def machine_lock(
         except BlockingIOError:
             owner = _owner(descriptor)
             os.close(descriptor)
-            if owner.get("clone") not in (None, str(clone)):
-                raise HeldByAnother(
-                    f"{_say(owner)} is working on this machine's cluster; try again when it is done"
-                ) from None
+            _refuse_of_another_clone(owner, clone)
             if time.monotonic() > deadline:
                 raise HeldByAnother(
                     f"{_say(owner)} has not finished for {wait:.0f} s; gave up waiting for it"
@@ -64,6 +67,21 @@ def machine_lock(
         yield
     finally:
         os.close(descriptor)
+
+
+def refuse_other_command(paths: Paths, *, clone: Path) -> None:
+    """Raise HeldByAnother while a command of another clone works; changes nothing.
+
+    A command of the same clone is no reason: `machine_lock` waits for it.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        descriptor = os.open(paths.lock, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _refuse_of_another_clone(_owner(descriptor), clone)
+        finally:
+            os.close(descriptor)
 
 
 def refuse_other_holder(
@@ -123,6 +141,13 @@ def describe_holder(holder: dict[str, Any]) -> str:
     )
     clone, user = holder.get("clone", "unknown"), holder.get("user", "unknown")
     return f"the clone at {clone} (user {user}, since {when})"
+
+
+def _refuse_of_another_clone(owner: dict[str, Any], clone: Path) -> None:
+    if owner.get("clone") not in (None, str(clone)):
+        raise HeldByAnother(
+            f"{_say(owner)} is working on this machine's cluster; try again when it is done"
+        )
 
 
 def _owner(descriptor: int) -> dict[str, Any]:

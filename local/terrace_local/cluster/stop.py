@@ -6,12 +6,26 @@ from pathlib import Path
 
 from terrace_local.cluster import cgroups, network
 from terrace_local.cluster.lifecycle import clone_path, require_root
-from terrace_local.cluster.lock import machine_lock, refuse_other_holder
+from terrace_local.cluster.lock import machine_lock, refuse_other_command, refuse_other_holder
 from terrace_local.cluster.paths import BRIDGE, NODE_LINK, Paths
 from terrace_local.cluster.processes import ProcessTable
 from terrace_local.cluster.teardown import DownReport, clear_runtime, remove_state, sizes
 
-__all__ = ["down"]
+__all__ = ["down", "may_go_down"]
+
+
+def may_go_down(*, clone: Path | None = None, paths: Paths | None = None) -> None:
+    """Return when `down` would not refuse right now; changes nothing, so it may come before a
+    question.
+
+    Raises PreflightFailed without root, HeldByAnother as `down` does.
+    """
+    paths, clone = paths or Paths.default(), clone or clone_path()
+    require_root()
+    refuse_other_command(paths, clone=clone)
+    refuse_other_holder(
+        paths, ProcessTable(paths.processes, paths.log), clone=clone, allow_orphan=True
+    )
 
 
 def down(
@@ -40,9 +54,7 @@ def down(
         refuse_other_holder(paths, table, clone=clone, allow_orphan=True)
         cleared = clear_runtime(paths, table, progress=progress)
         data = sizes(paths)
-        if not keep_data:
-            progress("removing the data")
-        left = remove_state(paths, keep_data=keep_data)
+        left = remove_state(paths, keep_data=keep_data, progress=progress)
         return DownReport(
             stopped=tuple(dict.fromkeys(cleared.stopped)),
             containers=cleared.containers,

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from terrace_local.cluster import cgroups, firewall, machine, mounts, network
+from terrace_local.cluster import cgroups, firewall, machine, mounts, network, provider_files
 from terrace_local.cluster.containers import Containers
 from terrace_local.cluster.errors import ClusterError
 from terrace_local.cluster.files import read_json
@@ -28,6 +28,13 @@ __all__ = ["DownReport", "clear_runtime", "remove_state", "sizes"]
 # Long enough for a database to write its checkpoint.
 POD_GRACE_SECONDS = 10.0
 DATA = ("etcd", "volumes", "pulumi", "containerd")
+LAYERS_A_STEP = 10
+WHAT = {
+    "containerd": "images and containers",
+    "etcd": "the cluster's objects",
+    "pulumi": "Pulumi's state of the local stack",
+    "volumes": "the volumes",
+}
 KEPT = frozenset({*DATA, "pki", "kubeconfig", "substrate.json", "cluster.json", "lock"})
 
 
@@ -77,6 +84,7 @@ def clear_runtime(paths: Paths, table: ProcessTable, *, progress: Callable[[str]
     for name in records:
         table.forget(name)
     progress("removing mounts, links, firewall rules and cgroups")
+    cleared.removed += [f"file {path}" for path in provider_files.remove_kubeconfigs()]
     cleared.mounts, stuck = mounts.unmount_below((paths.state, paths.run))
     cleared.left += stuck
     cleared.removed += [f"link {name}" for name in network.remove_links()]
@@ -96,10 +104,11 @@ def clear_runtime(paths: Paths, table: ProcessTable, *, progress: Callable[[str]
     return cleared
 
 
-def remove_state(paths: Paths, *, keep_data: bool) -> list[str]:
+def remove_state(paths: Paths, *, keep_data: bool, progress: Callable[[str], None]) -> list[str]:
     """Remove the state directory, or all of it but the data. Returns what could not be removed.
 
-    The lock file goes last.
+    The lock file goes last. `progress` hears of each body of data before it goes: a disk that is
+    busy takes minutes for the hundred thousand small files of the images.
     """
     left: list[str] = []
     if mounts.mounts_below((paths.state,)):
@@ -109,6 +118,10 @@ def remove_state(paths: Paths, *, keep_data: bool) -> list[str]:
         if entry.name == "lock" or (keep_data and entry.name in KEPT):
             continue
         if entry.is_dir() and not entry.is_symlink():
+            if entry.name in WHAT:
+                progress(f"removing {WHAT[entry.name]} ({entry})")
+            if entry == paths.containerd:
+                _remove_layers(entry, progress)
             shutil.rmtree(entry, onerror=lambda _f, path, info: left.append(f"{path}: {info[1]}"))
         else:
             entry.unlink(missing_ok=True)
@@ -117,6 +130,17 @@ def remove_state(paths: Paths, *, keep_data: bool) -> list[str]:
         with contextlib.suppress(OSError):
             paths.state.rmdir()
     return left
+
+
+def _remove_layers(containerd: Path, progress: Callable[[str], None]) -> None:
+    """Nearly all of the files, in steps that can be told; what stays is tried again and reported
+    with the rest.
+    """
+    layers = sorted(containerd.glob("io.containerd.snapshotter.*/snapshots/*"))
+    for number, layer in enumerate(layers, start=1):
+        if number % LAYERS_A_STEP == 0:
+            progress(f"removing image layer {number} of {len(layers)}")
+        shutil.rmtree(layer, ignore_errors=True)
 
 
 def sizes(paths: Paths) -> dict[str, int]:

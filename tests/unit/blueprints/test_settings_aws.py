@@ -278,6 +278,36 @@ def test_a_providers_key_is_in_secrets_manager(secret: Any, said: str) -> None:
     assert said in message
 
 
+KEY = "arn:aws:kms:us-east-1:123456789012:key/0a1b2c3d"
+
+
+def test_the_gateway_may_have_a_key_and_a_bucket_at_aws() -> None:
+    gateway = load(PLATFORM).gateway
+    assert (gateway.capture_key_arn, gateway.earlier_capture_key_arns) == (None, ())
+    assert gateway.anchors is None
+    given = {"captureKeyArn": KEY, "anchors": {}}
+    gateway = load(PLATFORM, gateway=given).gateway
+    assert gateway.capture_key_arn == KEY
+    assert gateway.anchors is not None
+    assert gateway.anchors.retention_days is None
+
+
+@pytest.mark.parametrize(
+    ("gateway", "said"),
+    [
+        ({"captureKeyArn": "alias/x"}, "captureKeyArn: must be the ARN of a KMS key"),
+        ({"earlierCaptureKeyArns": [KEY, "x"]}, "earlierCaptureKeyArns.1: must be the ARN of a"),
+        ({"anchors": {"bucket": "s3://x"}}, "anchors.bucket: must be the name of a bucket"),
+        ({"anchors": {"retentionDays": 0}}, "anchors.retentionDays: "),
+        ({"anchors": {"retentionDays": 3651}}, "anchors.retentionDays: "),
+        ({"anchors": {"days": 1}}, "anchors.days: unknown key"),
+        ({"anchors": "s3://x"}, "anchors: must be a YAML mapping"),
+    ],
+)
+def test_a_key_or_bucket_that_cannot_be_is_refused(gateway: dict[str, Any], said: str) -> None:
+    assert refused(PLATFORM, gateway=gateway).startswith(f"terrace:gateway.{said}")
+
+
 # --- spelling ---
 
 

@@ -185,3 +185,16 @@ def test_keys_of_other_substrates_are_refused(key: str, value: Any, place: str) 
 def test_the_other_way_round_too() -> None:
     with pytest.raises(SettingsError, match=r"terrace:existing: belongs to existing; this stack"):
         load_settings({"terrace:existing": CLUSTER}, FILE)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("captureKeyArn", "arn:aws:kms:us-east-1:123456789012:key/0a1b2c3d"),
+        ("earlierCaptureKeyArns", []),
+        ("anchors", {}),
+    ],
+)
+def test_what_the_gateways_role_at_aws_is_for_needs_one(key: str, value: Any) -> None:
+    message = refused(gateway={key: value})
+    assert message == f"gateway.{key}: belongs to aws platform: pods have no identity at AWS here"

@@ -6,21 +6,26 @@ import sys
 from pathlib import Path
 
 SCRIPT = """#!{python}
-import json, os, signal, sys, time
+import json, os, signal, sys, tempfile, time
 from pathlib import Path
 home = Path({home!r})
 with (home / "calls.jsonl").open("a") as calls:
-    environment = {{k: v for k, v in os.environ.items() if k == "PATH" or k[:6] == "PULUMI"}}
+    noted = ("PATH", "TMPDIR", "PULUMI")
+    environment = {{k: v for k, v in os.environ.items() if k.startswith(noted)}}
     note = {{"argv": sys.argv[1:], "cwd": os.getcwd(), "env": environment}}
     calls.write(json.dumps(note) + "\\n")
 plan = json.loads((home / "plan.json").read_text())
+if sys.argv[1] == "up":
+    # As the Kubernetes provider does.
+    descriptor, _ = tempfile.mkstemp(prefix="kubeconfig")
+    os.write(descriptor, b"client-key-data: X")
 step = plan.get(sys.argv[1], {{}})
 if step.get("survives"):
-    (home / "pid").write_text(str(os.getpid()))
     def stop(*_):
         (home / "cancelled").touch()
         sys.exit(1)
     signal.signal(signal.SIGINT, stop)
+    (home / "pid").write_text(str(os.getpid()))
     for _ in range(600):
         time.sleep(0.1)
 print(step.get("out", ""), end="")

@@ -62,7 +62,8 @@ else:
             sys.exit(1)
         signal.signal(signal.SIGINT, stop)
         (home / "running").touch()
-        time.sleep(60)
+        for _ in range(600):  # a signal that comes just before a sleep is heeded after it
+            time.sleep(0.1)
     if f"{{argv[0]}} {{name}}" in state["failing"]:
         fail(state["failing"][f"{{argv[0]}} {{name}}"])
     if argv[0] == "up":

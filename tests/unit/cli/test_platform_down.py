@@ -26,6 +26,7 @@ def downs(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         return cluster.DownReport()
 
     monkeypatch.setattr(cluster, "down", down)
+    monkeypatch.setattr(cluster, "may_go_down", lambda **_: None)
     return calls
 
 
@@ -118,20 +119,28 @@ def test_the_endpoints_go_with_the_platform(invoke: Invoke, downs: list[bool], c
 def test_what_could_not_be_removed_is_said_and_fails(
     invoke: Invoke, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(cluster, "may_go_down", lambda **_: None)
     monkeypatch.setattr(cluster, "down", lambda **_: cluster.DownReport(left=("mount /x",)))
     outcome = invoke("down", "--yes")
     assert outcome.code == 1
     assert "mount /x" in outcome.err
 
 
-def test_somebody_elses_cluster_is_code_4(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(**_: Any) -> cluster.DownReport:
+@pytest.mark.usefixtures("data")
+def test_somebody_elses_cluster_is_code_4_and_no_data_is_said_to_go(
+    invoke: Invoke, downs: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*, clone: Path) -> None:
+        del clone
         raise cluster.HeldByAnother("the clone at /elsewhere has it")
 
-    monkeypatch.setattr(cluster, "down", refuse)
-    outcome = invoke("down", "--yes")
-    assert outcome.code == 4
-    assert "/elsewhere" in outcome.err
+    monkeypatch.setattr(cluster, "may_go_down", refuse)
+    for arguments in (("--yes",), ("--keep-data",)):
+        outcome = invoke("down", *arguments)
+        assert outcome.code == 4
+        assert "/elsewhere" in outcome.err
+        assert "This data" not in outcome.err
+    assert downs == []
 
 
 def test_a_file_that_goes_while_it_is_counted_is_no_error(

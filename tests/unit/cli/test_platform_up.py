@@ -3,7 +3,6 @@
 import json
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -361,16 +360,24 @@ def test_a_roll_that_never_ends_says_why(machine: SimpleNamespace) -> None:
 
 
 def test_a_second_up_waits_for_the_first(
-    invoke: Invoke, machine: SimpleNamespace, clone: Path
+    invoke: Invoke, machine: SimpleNamespace, clone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import fcntl
     import os
 
     descriptor = os.open(clone, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
+    real, waits = fcntl.flock, threading.Event()
+
+    def flock(file: int, operation: int) -> None:
+        if operation == fcntl.LOCK_EX:
+            waits.set()
+        real(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
 
     def release() -> None:
-        time.sleep(0.3)
+        waits.wait(60)
         machine.done.append("first is done")
         os.close(descriptor)
 

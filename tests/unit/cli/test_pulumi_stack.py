@@ -1,5 +1,6 @@
 """The stack, driven through a stand-in for the pulumi program."""
 
+import contextlib
 import json
 import os
 import socket
@@ -78,6 +79,41 @@ def test_damaged_settings_are_wrong_usage(stack: PulumiStack, clone: Path, text:
     (clone / "Pulumi.local.yaml").write_text(text)
     with pytest.raises(UsageError, match=r"Pulumi\.local\.yaml"):
         stack.configured_stage()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "confg:\n  terrace:stage: 1\n",
+            "unknown key 'confg' at the top level; did you mean 'config'?",
+        ),
+        ("encryptionSalt: v1:x\nconfig: {}\n", "did you mean 'encryptionsalt'?"),
+        (
+            "terrace:stage: 1\n",
+            "unknown key 'terrace:stage' at the top level; settings belong below",
+        ),
+        ("7: x\nconfig: {}\n", "unknown key '7' at the top level."),
+    ],
+)
+def test_a_key_that_pulumi_would_ignore_is_wrong_usage(
+    stack: PulumiStack, clone: Path, text: str, told: str
+) -> None:
+    (clone / "Pulumi.local.yaml").write_text(text)
+    with pytest.raises(UsageError) as refused:
+        stack.configured_stage()
+    assert str(refused.value).startswith("Pulumi.local.yaml: ")
+    assert told in str(refused.value)
+    valid = "Valid there: config, environment, encryptionsalt, encryptedkey, secretsprovider."
+    assert valid in str(refused.value)
+
+
+def test_every_key_of_pulumis_own_may_stand_at_the_top(stack: PulumiStack, clone: Path) -> None:
+    (clone / "Pulumi.local.yaml").write_text(
+        "secretsprovider: awskms://alias/x\nencryptedkey: k\nencryptionsalt: s\n"
+        "environment: [e]\nconfig:\n  terrace:stage: 2\n"
+    )
+    assert stack.configured_stage() == "2"
 
 
 def test_missing_or_empty_settings_have_no_stage(stack: PulumiStack, clone: Path) -> None:
@@ -232,7 +268,7 @@ def test_ctrl_c_cancels_pulumi_in_order(clone: Path, pulumi: FakePulumi, tmp_pat
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
     _wait_for(pulumi.folder / "pid")
     process.send_signal(2)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in said
     assert (pulumi.folder / "cancelled").exists()
@@ -275,8 +311,37 @@ def test_plugins_are_not_fetched_when_ours_is_on_path(tmp_path: Path) -> None:
     assert pulumi_variables(tmp_path)["PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION"] == "true"
 
 
+@pytest.mark.parametrize("code", [0, 255])
+def test_what_pulumi_leaves_in_its_temporary_folder_goes_with_the_run(
+    stack: PulumiStack, pulumi: FakePulumi, tmp_path: Path, code: int
+) -> None:
+    of_a_killed_run = tmp_path / "state/tmp/pulumi-earlier/kubeconfig1"
+    of_a_killed_run.parent.mkdir(parents=True)
+    of_a_killed_run.touch()
+    pulumi.plan({"up": {"code": code, "err": "error: x\n"}})
+    with contextlib.suppress(NotUpInTimeError):
+        stack.up()
+    [call] = pulumi.calls()
+    assert isinstance(call["env"], dict)
+    assert Path(call["env"]["TMPDIR"]).parent == tmp_path / "state/tmp"
+    assert not (tmp_path / "state/tmp").exists()
+
+
+def test_the_temporary_files_of_whoever_has_the_stack_stay(
+    stack: PulumiStack, pulumi: FakePulumi, tmp_path: Path
+) -> None:
+    in_use = tmp_path / "state/tmp/pulumi-earlier/kubeconfig1"
+    in_use.parent.mkdir(parents=True)
+    in_use.touch()
+    locked = "error: the stack is currently locked by 1 lock(s). Either wait\n"
+    pulumi.plan({"up": {"code": 255, "err": locked}})
+    with pytest.raises(NotUpInTimeError):
+        stack.up()
+    assert list((tmp_path / "state/tmp").rglob("kubeconfig*")) == [in_use]
+
+
 def _wait_for(path: Path) -> Path:
-    for _ in range(300):
+    for _ in range(1200):
         if path.exists() and (path.stat().st_size or path.name == "cancelled"):
             return path
         time.sleep(0.05)

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from terrace_local.cluster import stop
 from terrace_local.cluster.errors import HeldByAnother
 from terrace_local.cluster.files import read_json, write_json
 from terrace_local.cluster.lock import machine_lock, refuse_other_holder, take_hold
 from terrace_local.cluster.paths import Paths
 from terrace_local.cluster.processes import ProcessTable, boot_id, start_time
+from terrace_local.cluster.stop import may_go_down
 
 
 def ignore(_: str) -> None:
@@ -59,6 +61,28 @@ def test_another_clone_is_refused_at_once(paths: Paths, holder: Holder) -> None:
         machine_lock(paths, clone=Path("/second"), command="up", progress=ignore),
     ):
         pass
+
+
+def test_down_is_refused_before_it_is_asked_while_another_clone_works(
+    paths: Paths, holder: Holder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stop, "require_root", lambda: None)
+    before = paths.lock.read_text()
+    with pytest.raises(HeldByAnother, match=rf"`terrace up` of /first \(pid {holder.pid}\)"):
+        may_go_down(clone=Path("/second"), paths=paths)
+    may_go_down(clone=Path("/first"), paths=paths)
+    assert paths.lock.read_text() == before
+    holder.kill()
+    holder.wait()
+    may_go_down(clone=Path("/second"), paths=paths)
+
+
+def test_to_ask_whether_down_may_go_makes_nothing(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stop, "require_root", lambda: None)
+    may_go_down(clone=Path("/second"), paths=paths)
+    assert not paths.state.exists()
 
 
 def test_the_same_clone_waits_and_then_works(paths: Paths, holder: Holder) -> None:
@@ -109,8 +133,9 @@ def member(paths: Paths) -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
+@pytest.mark.usefixtures("member")
 def test_a_living_holder_is_named(
-    paths: Paths, table: ProcessTable, member: subprocess.Popen[bytes], tmp_path: Path
+    paths: Paths, table: ProcessTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     take_hold(paths, clone=tmp_path)
     with pytest.raises(
@@ -118,6 +143,10 @@ def test_a_living_holder_is_named(
     ):
         refuse_other_holder(paths, table, clone=Path("/second"))
     assert refuse_other_holder(paths, table, clone=tmp_path) is False
+    monkeypatch.setattr(stop, "require_root", lambda: None)
+    with pytest.raises(HeldByAnother, match=rf"the clone at {tmp_path} "):
+        may_go_down(clone=Path("/second"), paths=paths)
+    may_go_down(clone=tmp_path, paths=paths)
 
 
 def test_a_dead_holder_can_be_taken_over(

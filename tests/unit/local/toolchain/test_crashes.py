@@ -16,7 +16,7 @@ import pytest
 from terrace_local.toolchain.places import Places
 
 PROGRAM = Path(__file__).with_name("ensure_tiny.py")
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 120
 
 SLOW_GO = """#!/bin/sh
 if [ "$1" = build ]; then

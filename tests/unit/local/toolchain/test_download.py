@@ -122,14 +122,14 @@ def test_missing_release_is_reported_and_the_tool_is_built(
 def test_host_that_refuses_connections_is_named_once_and_skipped(
     make: Any, published: dict[str, Any], recorder: Any
 ) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{free.getsockname()[1]}"
-    published["download"] |= {"url": f"{url}/a", "checksum_url": f"{url}/a.sha256sum"}
-    more = published | {"name": "more", "binaries": ["more"], "build": None}
-    more["download"] = published["download"] | {"url": f"{url}/b"}
-    with pytest.raises(ToolchainError, match=r"more: download: .* can't be reached"):
-        make(published, more)
+    with socket.socket() as closed:  # nobody else gets the port, and nobody listens there
+        closed.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        published["download"] |= {"url": f"{url}/a", "checksum_url": f"{url}/a.sha256sum"}
+        more = published | {"name": "more", "binaries": ["more"], "build": None}
+        more["download"] = published["download"] | {"url": f"{url}/b"}
+        with pytest.raises(ToolchainError, match=r"more: download: .* can't be reached"):
+            make(published, more)
     assert len([note for note in recorder.notes if "can't be reached" in note]) == 1
 
 
@@ -143,11 +143,12 @@ def test_host_that_never_answers_is_given_up_after_one_try(
         over = threading.Event()
 
         def accept() -> None:
-            while not over.is_set():
+            while True:
                 try:
                     connections.append(silent.accept()[0])
-                except TimeoutError:
-                    continue
+                except TimeoutError:  # at the end too: whoever came was taken
+                    if over.is_set():
+                        return
 
         thread = threading.Thread(target=accept)
         thread.start()
