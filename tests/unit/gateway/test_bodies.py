@@ -254,7 +254,7 @@ def test_the_bound_covers_every_byte_that_is_sent(text: str) -> None:
 
 
 JSON_VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(1 << 80), 1 << 80) | st.text(),
+    st.none() | st.booleans() | st.integers(-(1 << 80), 1 << 80) | st.text(st.characters()),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=20,
 )
