@@ -1,5 +1,6 @@
 """Marks tests with their tier (first folder below tests/); prints the tier's minutes at the end."""
 
+import os
 import signal
 import time
 from pathlib import Path
@@ -12,11 +13,16 @@ settings.register_profile("terrace", deadline=None, suppress_health_check=[Healt
 settings.load_profile("terrace")
 
 TESTS = Path(__file__).parent
+LOOPBACK = "127.0.0.1,localhost"
 TIERS = ("unit", "graph", "engine", "service", "cluster")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_began] = time.monotonic()
+    # A proxy is for the world outside: what tests start is on the loopback.
+    if any(name.lower() in {"http_proxy", "https_proxy", "all_proxy"} for name in os.environ):
+        for name in ("no_proxy", "NO_PROXY"):
+            os.environ[name] = ",".join(filter(None, (os.environ.get(name), LOOPBACK)))
     # A shell's background job ignores Ctrl-C, and so would every process that a test starts.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

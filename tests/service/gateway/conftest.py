@@ -22,6 +22,7 @@ from gateway_rig.guard import GuardProcess, InProcessGuard, guard_settings, writ
 from gateway_rig.postgres import Postgres
 from gateway_rig.real_upstream import RealUpstream
 
+from terrace_gateway.money import slice_book
 from terrace_gateway.settings import Settings
 
 MakeGuard = Callable[..., Awaitable[InProcessGuard]]
@@ -143,7 +144,17 @@ def settings_of(
 
 
 @pytest.fixture
-async def make_guard(settings_of: Callable[..., dict[str, Any]]) -> AsyncIterator[MakeGuard]:
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller waits for other holders' idle amounts as long as a busy machine needs to ask them;
+    it is refused at once all the same when there are none."""
+    monkeypatch.setattr(slice_book, "RECALL_WAIT_SECONDS", 10.0)
+
+
+@pytest.fixture
+async def make_guard(
+    settings_of: Callable[..., dict[str, Any]], patience: None
+) -> AsyncIterator[MakeGuard]:
+    del patience
     guards: list[InProcessGuard] = []
 
     async def make(*, wait: bool = True, **overrides: Any) -> InProcessGuard:

@@ -69,7 +69,7 @@ async def states(budgets: Budgets, wanted: dict[str, str]) -> None:
         "SELECT webhook, CASE WHEN delivered_at IS NOT NULL THEN 'delivered'"
         " WHEN gave_up_at IS NOT NULL THEN 'given_up' ELSE last_error END FROM budget_delivery"
     )
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while dict(budgets.sql(query)) != wanted:
             await asyncio.sleep(0.02)
 
@@ -119,7 +119,8 @@ async def test_a_receiver_that_hangs_holds_up_no_other_and_no_look(
     slow, quick = receivers
     slow.answer = "hang"
     guard.webhooks[:] = ["slow", "quick"]
-    task = sender(guard, hook(slow, "slow"), hook(quick, "quick"))
+    hooks = hook(slow, "slow"), hook(quick, "quick")
+    task = sender(guard, *hooks, timeout_seconds=600)  # the slow one is not asked again meanwhile
     for number in range(5):
         await raise_one(budgets, guard, "slow", "quick", scope_id=f"team-{number}")
     await quick.until(5)
@@ -171,7 +172,7 @@ async def test_an_outage_of_the_database_ends_no_delivery(
     task = sender(guard, hook(receivers[0]))
     await asyncio.sleep(0.1)
     postgres.start()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not receivers[0].heard:
             await guard.database.probe()
             await asyncio.sleep(0.02)
@@ -223,14 +224,20 @@ async def test_two_replicas_tell_each_threshold_once(
     assert (await guards[1].chat(key)).status_code == 429
     last = page["alerts"][-1]["alert_id"]
     assert (await guards[0].admin("GET", f"/alerts?after={last}"))["alerts"] == []
-    total = sum(
-        guard.runtime.metrics.registry.get_sample_value(
-            "terrace_budget_alerts_total",
-            {"scope": "team", "dimension": "requests", "mode": "block"},
-        ) or 0
-        for guard in guards
-    )  # fmt: skip
-    assert total == 2
+
+    def counted() -> float:
+        return sum(
+            guard.runtime.metrics.registry.get_sample_value(
+                "terrace_budget_alerts_total",
+                {"scope": "team", "dimension": "requests", "mode": "block"},
+            ) or 0
+            for guard in guards
+        )  # fmt: skip
+
+    async with asyncio.timeout(60):
+        while counted() < 2:  # who has told an alert counts it a moment later
+            await asyncio.sleep(0.02)
+    assert counted() == 2
 
 
 @pytest.mark.parametrize(
@@ -247,6 +254,7 @@ async def test_a_guard_that_is_killed_leaves_its_alert_to_another(
     make_process: MakeProcess,
     governance_text: str,
     receivers: list[Receiver],
+    upstream: FakeUpstream,
     tmp_path: Path,
     postgres: Postgres,
     database: str,
@@ -260,9 +268,9 @@ async def test_a_guard_that_is_killed_leaves_its_alert_to_another(
     killed: GuardProcess = await make_process(**options, crash_at=point)
     key = await killed.key()
     with contextlib.suppress(httpx.TransportError):
-        for _ in range(5):
+        while len(upstream.calls) < 5:  # also those that a busy machine refused
             await killed.chat(key)
-    assert await asyncio.wait_for(killed.process.wait(), 20) == -signal.SIGKILL
+    assert await asyncio.wait_for(killed.process.wait(), 60) == -signal.SIGKILL
     Budgets(postgres, database).claims_lapse()
     survivors = [
         await make_process(
@@ -270,7 +278,6 @@ async def test_a_guard_that_is_killed_leaves_its_alert_to_another(
         ),
         await make_process(**options),
     ]
-    Budgets(postgres, database).claims_lapse()
     await receivers[0].until(posted)
     decisions = await alert_decisions(survivors[0], told)
     (alert,) = (await survivors[0].admin("GET", "/alerts"))["alerts"]

@@ -99,7 +99,7 @@ async def test_a_cap_holds_and_the_ledger_ends_as_the_bill(  # noqa: PLR0917  fi
         known = await sums(guards[2])
         return row == (0,) and all(call.attempt_id in known for call in upstream.calls)
 
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(120):
         while not await ended() or any(call.status != "final" for call in upstream.calls):
             await asyncio.sleep(0.1)
     costs = await sums(guards[2])
@@ -141,15 +141,16 @@ async def test_many_keys_under_one_team_cap_neither_pass_it_nor_lock_each_other_
         return 401
 
     async def call(number: int) -> int:
-        """As a caller does whose refusal said that others hold what it needs."""
+        """As a caller does whose refusal said that others hold what it needs, or that the guard is
+        late with its beat."""
         while True:
             response = await guards[number % 2].chat(keys[number % 12]["key"])
-            if response.status_code != 429 or len(upstream.calls) >= 60:
+            if response.status_code not in {429, 503} or len(upstream.calls) >= 60:
                 return response.status_code
 
     codes = await asyncio.gather(*map(call, range(180)), *(revoke(key) for key in keys[9:]))
     assert codes.count(200) == len(upstream.calls) == 60
-    assert set(codes) <= {200, 429, 401}
+    assert set(codes) <= {200, 429, 401, 503}
     for guard in guards:
         await guard.entries()  # what it has spooled is in the ledger now
     with postgres.superuser(database) as connection:
@@ -172,7 +173,7 @@ async def test_slow_streams_hold_no_database_connection_and_stop_no_other_model(
     release = asyncio.Event()
     upstream.behaviour = Behaviour(hold=release, hold_after_chunks=1)
     slow = [asyncio.create_task(guard.chat(key, stream=True)) for _ in range(64)]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(upstream.calls) < 64:
             await asyncio.sleep(0.05)
     upstream.behaviour = Behaviour()

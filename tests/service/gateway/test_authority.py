@@ -284,6 +284,7 @@ def test_reservations_that_meet_at_one_row_see_each_other(
                 ]
                 waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
                 while watcher.execute(waiting).fetchone() != (4,):
+                    assert not any(call.done() for call in calls)
                     await asyncio.sleep(0.01)
             return list(await asyncio.gather(*calls))
 

@@ -63,7 +63,7 @@ async def running(writer: CaptureWriter) -> AsyncIterator[CaptureWriter]:
 
 
 async def until(what: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not what():
             await asyncio.sleep(0.01)
 

@@ -25,7 +25,7 @@ from terrace_gateway.calls.ports import AuthorityUnavailableError
 
 USER: Any = [{"role": "user", "content": "hi"}]
 TURN: Any = [{"role": "user", "content": [{"text": "hi"}]}]
-RETRY_AFTER = 3
+RETRY_AFTER = 50  # seconds: the model is still away when the client asks again
 Prepare = Callable[["World"], Awaitable[None]]
 
 

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,17 @@ class ManagedPostgres(Postgres):
             ):  # fmt: skip
                 connection.execute(f"ALTER SYSTEM SET {setting} = '{value}'")
             connection.execute("SELECT pg_reload_conf()")
+        self._until_reloaded()
+
+    def _until_reloaded(self) -> None:
+        """The server has read its settings once who connects anew sees them."""
+        deadline = time.monotonic() + 60
+        while True:
+            with self.superuser() as connection:
+                if connection.execute("SELECT current_setting('ssl')").fetchone() == ("on",):
+                    return
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
 
     @property
     def log(self) -> str:

@@ -128,7 +128,7 @@ async def test_boto3_sees_refusals(guard: InProcessGuard, real: RealUpstream) ->
                 assert isinstance(caught.value, getattr(client.exceptions, code))
     with (
         bedrock_client(guard, "tk-" + "a" * 43) as stranger,
-        pytest.raises(ClientError, match=r"\(AccessDeniedException\).*the API key is missing"),
+        pytest.raises(ClientError, match=r"\(AccessDeniedException\).*the API key is unknown"),
     ):
         await asyncio.to_thread(stranger.converse, modelId=CLAUDE, messages=CONVERSATION)
     with (

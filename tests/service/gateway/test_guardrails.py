@@ -25,7 +25,7 @@ orgs: [{name: acme}]
 teams: [{name: team-a, org: acme}]
 users:
   - {name: jo, team: team-a, subject: jo-subject,
-     quotas: [{dimension: requests, amount: 2, per: day}]}
+     quotas: [{dimension: requests, amount: 2, per: lifetime}]}
 policies:
   - {name: guarded, guardrails: [mask, words]}
   - {name: watched, mode: audit, guardrails: [words]}
@@ -75,7 +75,7 @@ def sent(upstream: FakeUpstream) -> str:
 
 async def shipped(guard: InProcessGuard, count: int) -> list[dict[str, Any]]:
     """Entries, once there are so many."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(entries := await guard.entries()) < count:
             await asyncio.sleep(0.05)
     return entries
@@ -171,7 +171,7 @@ async def test_captures_are_read_by_auditors_and_each_reading_is_recorded(
     request_id = (await guarded.chat(key, messages=said("a plum, jo@acme.example"))).headers[
         "x-terrace-request-id"
     ]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not guarded.runtime.capture.results["stored"]:
             await asyncio.sleep(0.02)
 

@@ -79,10 +79,9 @@ async def test_who_follows_the_ledger_sees_every_entry(
 
     async def follow() -> list[int]:
         seen: list[int] = []
-        last = False
-        while not last:
-            last = done.is_set()
-            seen += [e["entry_id"] for e in await pages(guard, seen[-1] if seen else 0)]
+        async with asyncio.timeout(120):
+            while not (done.is_set() and written <= set(seen)):
+                seen += [e["entry_id"] for e in await pages(guard, seen[-1] if seen else 0)]
         return seen
 
     following = asyncio.create_task(follow())

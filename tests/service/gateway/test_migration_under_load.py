@@ -123,7 +123,7 @@ async def callers(old: OldGuard) -> AsyncIterator[list[str]]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.02)
 
@@ -194,7 +194,7 @@ async def test_nothing_to_apply_locks_nothing(postgres: Postgres, database: str)
     new = Database(SecretStr(postgres.url(database)), size=2, wait_seconds=2)
     with postgres.superuser(database) as reader, reader.transaction():
         reader.execute("LOCK TABLE virtual_key, cap, counter IN ACCESS EXCLUSIVE MODE")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await new.prepare()
     await new.close()
     assert new.prepared

@@ -75,7 +75,7 @@ async def test_a_start_without_the_database_goes_by_what_was_last_confirmed(
         assert refused.value.status == 503  # never 401 for what cannot be checked
         postgres.start()
         await again.database.prepare()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not await again.database.probe():
                 await asyncio.sleep(0.05)
         await replica_revokes(again, key_id)

@@ -1,5 +1,6 @@
 """Price books through the admin API, down to what the next call costs; and re-rating."""
 
+import asyncio
 from typing import Any
 
 import httpx
@@ -36,10 +37,12 @@ async def refused(guard: InProcessGuard, path: str, body: dict[str, Any]) -> htt
 
 
 async def until_entries(guard: InProcessGuard, count: int) -> list[dict[str, Any]]:
-    while True:
-        found = [e for e in await guard.entries() if e["kind"] == "attempt"]
-        if len(found) >= count:
-            return found
+    async with asyncio.timeout(60):
+        while True:
+            found = [e for e in await guard.entries() if e["kind"] == "attempt"]
+            if len(found) >= count:
+                return found
+            await asyncio.sleep(0.02)
 
 
 async def test_a_book_in_force_is_what_the_next_call_costs(

@@ -49,7 +49,7 @@ async def storm(
                     return
                 await asyncio.sleep(0.05)
 
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(300):
         await asyncio.gather(*(caller(number) for number in range(callers)))
     return seen
 

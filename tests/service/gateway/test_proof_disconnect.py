@@ -85,7 +85,7 @@ async def gate(make_guard: Make, governance: str) -> InProcessGuard:
     return await make_guard(governance=governance, reconcile_grace_seconds=0)
 
 
-async def until(condition: Callable[[], object], seconds: float = 20) -> None:
+async def until(condition: Callable[[], object], seconds: float = 60) -> None:
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.005)
@@ -93,7 +93,7 @@ async def until(condition: Callable[[], object], seconds: float = 20) -> None:
 
 async def shipped(guard: Any, attempts: int) -> dict[str, dict[str, Any]]:
     """The entries of so many attempts, by attempt."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(found := await guard.entries()) < attempts:
             await asyncio.sleep(0.05)
     assert len(found) == attempts
@@ -237,7 +237,7 @@ async def test_a_crowd_that_leaves_at_once(gate: InProcessGuard, upstream: FakeU
     upstream.behaviour.hold.set()
     await until(lambda: is_quiet(gate))
     entries = await gate.entries()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(entries) < len(upstream.calls):
             await asyncio.sleep(0.05)
             entries = await gate.entries()
@@ -334,7 +334,7 @@ async def post(guard: InProcessGuard, path: str, key: str, body: dict[str, Any])
 
 async def shipped_money(guard: InProcessGuard, attempts: int) -> dict[str, dict[str, Any]]:
     """As ``shipped``, beside decisions."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             found = [e for e in await guard.entries() if e["kind"] in ("attempt", "unknown")]
             if len(found) >= attempts:

@@ -70,13 +70,19 @@ def settings(volume: Volume, upstream: FakeUpstream) -> dict[str, Any]:
 
 
 async def until_refused(guard: Api, key: str, volume: Volume) -> Said:
-    """Fill what files that were shipped give back, until nothing more can be opened."""
-    async with asyncio.timeout(60):
+    """Fill what files that were shipped give back, until nothing more can be opened and nothing
+    more comes back."""
+    refused = 0
+    async with asyncio.timeout(120):
         while True:
             volume.fill()
             said = await say(guard, key)
-            if said.status != 200:
+            refused = 0 if said.status == 200 else refused + 1
+            if refused == 2:
                 return said
+            if refused:
+                await guard.shipped()
+                await asyncio.sleep(0.5)  # its shipper's pause, after which it removes files
 
 
 async def hold_streams(

@@ -199,7 +199,7 @@ def bill_of(books: Books, key_id: str) -> int:
 async def all_known(site: Site, books: Books) -> None:
     """Wait until each billed attempt is in the ledger; says where traces of the others are."""
     missing: dict[str, Any] = {}
-    for _ in range(600):
+    for _ in range(1800):
         known = books.ledger()
         missing = {a: cost for a, cost in books.billed().items() if a not in known}
         if not missing:

@@ -86,9 +86,14 @@ async def test_an_outage_ends_as_the_policy_says(
     closed = await guard.key(team="team-closed", budget_micro_usd=CAP)
     limited = await guard.key(team="team-limited", budget_micro_usd=CAP)
     upstream.behaviour = ORDINARY
-    for key in (closed, limited):
+
+    async def works(key: str) -> bool:
+        """Under a policy that is fresh: a busy machine may be late with a beat."""
         said = await say(guard, key)
-        assert (said.status, "x-terrace-policy" in said.headers) == (200, False)
+        return said.status == 200 and "x-terrace-policy" not in said.headers
+
+    for key in (closed, limited):
+        await until(lambda key=key: works(key))
     release = asyncio.Event()
     upstream.behaviour = Behaviour(**USED, chunks=6, hold=release, hold_after_chunks=2)
     streams = [asyncio.create_task(say(guard, k, stream=True)) for k in (closed, limited)]
@@ -117,11 +122,7 @@ async def test_an_outage_ends_as_the_policy_says(
         release.set()
         assert (await streams[1]).text.endswith("data: [DONE]\n\n")
 
-    async def works() -> bool:
-        said = await say(guard, closed)
-        return said.status == 200 and "x-terrace-policy" not in said.headers
-
-    await until(works)
+    await until(lambda: works(closed))
     ledger = await books.balance(guard)
     assert [outcome for _, outcome in ledger.values()].count("cut") == 1
     for key in (closed, limited):
@@ -200,6 +201,9 @@ async def test_a_stopped_replica_wakes_after_its_lease_and_no_cap_is_passed(
     release.set()
     # Its first word after waking is judged by today's policy, not by the one it fell asleep with.
     said = await late
+    async with asyncio.timeout(60):
+        while said.code == "authority_unavailable":  # it could not ask in time, and served nothing
+            said = await say(frozen, key)
     assert (said.status, said.code) == (401, "invalid_api_key")
     assert [answer.status for answer in await asyncio.gather(*running)] == [200, 200]
 

@@ -13,6 +13,8 @@ from terrace_gateway.calls.ports import Cap, Hold
 CALLERS = 200
 LARGEST = 1000
 
+pytestmark = pytest.mark.usefixtures("patience")
+
 
 @pytest.fixture
 async def rig(postgres: Postgres) -> AsyncIterator[SliceRig]:

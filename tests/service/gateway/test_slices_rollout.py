@@ -38,6 +38,8 @@ KEYS = (
 )
 KEY_HASH = hashlib.sha256(b"key").digest()
 
+pytestmark = pytest.mark.usefixtures("patience")
+
 
 @pytest.fixture
 async def rig(postgres: Postgres) -> AsyncIterator[SliceRig]:
@@ -88,7 +90,7 @@ async def test_each_sees_what_the_other_holds(rig: SliceRig) -> None:
     hold = await new.must_reserve([cap], money=40)
     assert await old.reserve(1) is None
     new.settle(hold, money=0)  # idle now, wanted by the old one: it comes back
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while await old.reserve(40) is None:
             await asyncio.sleep(0.02)
     await old.settle(attempt, 10)

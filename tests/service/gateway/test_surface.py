@@ -139,6 +139,30 @@ async def test_revoked_and_expired_keys(guard: InProcessGuard, upstream: FakeUps
     expired = await guard.key(expires_at="2020-01-01T00:00:00Z")
     assert (await guard.chat(expired)).status_code == 401
     assert len(upstream.calls) == 1
+    texts = [
+        (await guard.chat(key)).json()["error"]["message"]
+        for key in (new["key"], expired, "tk-" + "a" * 43, "nonsense")
+    ]
+    assert set(texts) == {"the API key is unknown, revoked or expired"}  # which, is not told
+    nothing = await guard.http.post(guard.public_url + CHAT, json=HELLO)
+    assert nothing.status_code == 401
+    assert nothing.json()["error"]["message"].startswith("no API key was shown")
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/chat/completions", "there is no such route here; did you mean /v1/chat/completions?"),
+        ("/v1/chat", "there is no such route here"),
+    ],
+)
+async def test_a_base_url_without_v1_is_asked_about(
+    guard: InProcessGuard, path: str, said: str
+) -> None:
+    answer = await guard.http.post(guard.public_url + path, json=HELLO)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (404, "route_not_found")
+    assert error["message"] == said
 
 
 @pytest.mark.parametrize("model_id", [CLAUDE, CLAUDE.replace(":", "%3A"), "bedrock-claude"])
@@ -252,7 +276,8 @@ async def test_headers_of_clients_do_not_go_up(
 
 
 async def test_bodies_have_limits(make_guard: Any, upstream: FakeUpstream) -> None:
-    guard: InProcessGuard = await make_guard(max_body_bytes=2048, body_read_seconds=0.5)
+    guard: InProcessGuard = await make_guard(max_body_bytes=2048)
+    hasty: InProcessGuard = await make_guard(body_read_seconds=0.5, replica="hasty")
     key = await guard.key()
     headers = {"authorization": f"Bearer {key}"}
     url = guard.public_url + CHAT
@@ -266,7 +291,7 @@ async def test_bodies_have_limits(make_guard: Any, upstream: FakeUpstream) -> No
         await asyncio.sleep(2)
         yield b"}"
 
-    late = await guard.http.post(url, content=slow(), headers=headers)
+    late = await hasty.http.post(hasty.public_url + CHAT, content=slow(), headers=headers)
     assert late.status_code == 400
     assert upstream.calls == []
 
@@ -276,12 +301,12 @@ async def test_health_needs_no_key_and_readiness_follows_the_translator(
 ) -> None:
     assert (await guard.http.get(f"{guard.public_url}/healthz")).status_code == 200
     await upstream.stop_engine()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await guard.http.get(f"{guard.public_url}/readyz")).status_code != 503:
             await asyncio.sleep(0.05)
     assert (await guard.http.get(f"{guard.public_url}/healthz")).status_code == 200
     await upstream.restart_engine()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await guard.http.get(f"{guard.public_url}/readyz")).status_code != 200:
             await asyncio.sleep(0.05)
 
@@ -314,7 +339,7 @@ async def test_secrets_and_prompts_appear_nowhere(
     assert await guard.stop() == 0
     texts.append(guard.log.read_text())
     everything = "\n".join(texts)
-    assert '"event": "attempt_closed"' in everything
+    assert '"event":"attempt_closed"' in everything
     master = upstream.key_file.read_text()
     for canary in (key, key[3:], ADMIN_KEY, PEPPER, PASSWORD, master, "canary-"):
         found = everything.find(canary)

@@ -59,7 +59,7 @@ def test_a_wrong_query_is_refused(simulator: Any, query: str) -> None:
 def test_a_running_call_is_in_flight_and_its_cost_known_so_far(
     simulator: Any, attempt: str
 ) -> None:
-    simulator.faults({"kind": "chunk_latency", "seconds": 0.2, "remaining": 1})
+    simulator.faults({"kind": "chunk_latency", "seconds": 0.5, "remaining": 1})
     body = {
         "model": "sim-small",
         "stream": True,

@@ -60,7 +60,7 @@ def test_a_call_whose_close_does_not_fit_is_broken_off_not_finished(
     start_simulator: Callable[..., Any], restart: bool
 ) -> None:
     simulator = start_simulator(bill_reserve_bytes=4096)
-    simulator.faults({"kind": "chunk_latency", "seconds": 1, "remaining": 1})
+    simulator.faults({"kind": "chunk_latency", "seconds": 4, "remaining": 1})
     with simulator.http.stream(
         "POST",
         "/v1/chat/completions",

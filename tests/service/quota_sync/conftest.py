@@ -29,6 +29,7 @@ database = _gateway.database
 governance_text = _gateway.governance_text
 guard = _gateway.guard
 make_guard = _gateway.make_guard
+patience = _gateway.patience
 postgres = _gateway.postgres
 settings_of = _gateway.settings_of
 upstream = _gateway.upstream
@@ -51,10 +52,10 @@ POOL = f"us-east-1/{CLAUDE}"
 IN_QUOTAS = "Anthropic Claude Sonnet 4.5 V1"
 REQUESTS = f"On-demand model inference requests per minute for {IN_QUOTAS}"
 TOKENS = f"On-demand model inference tokens per minute for {IN_QUOTAS}"
-PATIENCE_SECONDS = 40
+PATIENCE_SECONDS = 90
 
 QUICK: dict[str, Any] = {
-    "every_seconds": 0.3, "retry_seconds": 0.05, "catalogue_seconds": 0.2, "lease_seconds": 3,
+    "every_seconds": 0.3, "retry_seconds": 0.05, "catalogue_seconds": 0.2, "lease_seconds": 6,
     "simulated": True, "stale_after_seconds": 3600,
 }  # fmt: skip
 
@@ -121,7 +122,7 @@ class SyncProcess:
     process: asyncio.subprocess.Process
     url: str
     log: Path
-    http: httpx.AsyncClient = field(default_factory=lambda: httpx.AsyncClient(timeout=5))
+    http: httpx.AsyncClient = field(default_factory=lambda: httpx.AsyncClient(timeout=30))
 
     async def leading(self) -> bool:
         try:

@@ -152,7 +152,7 @@ async def test_wrong_settings_end_it_with_a_sentence(make_sync: MakeSync) -> Non
         {"admin_url": "ftp://gateway"},
     ):
         sync = await make_sync(nowhere, **changes)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             assert await sync.process.wait() == 2
         assert b"quota_sync: " in sync.log.read_bytes()
         assert b"Traceback" not in sync.log.read_bytes()

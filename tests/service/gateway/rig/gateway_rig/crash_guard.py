@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from gateway_rig.guard import Api
+from gateway_rig.guard import START_SECONDS, Api
 from gateway_rig.postgres import free_port
 from terrace_gateway import crash_points
 
@@ -83,7 +83,7 @@ class CrashGuard(Api):
 
     async def ready_or_dead(self) -> None:
         """Wait for either."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(START_SECONDS):
             while not self.dead:
                 try:
                     response = await self.http.get(f"{self.public_url}/readyz")
@@ -93,7 +93,7 @@ class CrashGuard(Api):
                     return
                 await asyncio.sleep(0.05)
 
-    async def end(self, seconds: float = 60) -> int:
+    async def end(self, seconds: float = 180) -> int:
         """Wait for its end, whoever brings it. Returns the exit code."""
         try:
             return await ended(self.process, seconds)

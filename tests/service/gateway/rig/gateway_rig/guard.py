@@ -1,6 +1,7 @@
 """Guards for tests: in this process (fast) or as processes of their own (to be killed)."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -26,6 +27,8 @@ ADMIN_KEY = "tadm-canary-admin-key-0123456789"
 PEPPER = "ca" * 32
 START_SECONDS = 120  # a process on a machine that does much else
 AWAY_SECONDS = 15  # how long a reader asks again while the database is said to be away
+SHIP_SECONDS = 30  # how long a reader of the books waits for what is spooled
+BOOKS = ("/ledger", "/spend", "/reconcile")
 EXAMPLE = "terrace_common/examples/governance.local.yaml"
 CHAT = "/v1/chat/completions"
 HELLO: dict[str, Any] = {
@@ -72,6 +75,8 @@ class Api:
     async def admin(self, method: str, path: str, **kwargs: Any) -> Any:
         headers = {"authorization": f"Bearer {ADMIN_KEY}"}
         url = f"{self.admin_url}/admin/v1{path}"
+        if path.startswith(BOOKS):
+            await self.shipped()
         # A connection that the database's restart broke is met once: who only reads asks again.
         until = time.monotonic() + (AWAY_SECONDS if method == "GET" else 0)
         response = await self.http.request(method, url, headers=headers, **kwargs)
@@ -80,6 +85,10 @@ class Api:
             response = await self.http.request(method, url, headers=headers, **kwargs)
         assert response.status_code < 300, response.text
         return response.json()
+
+    async def shipped(self) -> None:
+        """Wait for what this guard has spooled, if we can tell: its books wait for it themselves,
+        but for a second only, in which a busy machine does little."""
 
     async def key(self, **fields: Any) -> str:
         return (await self.new_key(**fields))["key"]
@@ -136,6 +145,10 @@ class InProcessGuard(Api):
             await until_ready(guard)
         return guard
 
+    async def shipped(self) -> None:
+        if self.runtime.database.up:
+            await self.runtime.shipper.drain(SHIP_SECONDS)
+
     async def stop(self) -> None:
         await self.http.aclose()
         for server in self.servers:
@@ -176,6 +189,18 @@ class GuardProcess(Api):
             await guard.http.aclose()
             raise
         return guard
+
+    async def shipped(self) -> None:
+        if not self.metrics_url:
+            return
+        over = ("\nterrace_spool_unshipped_bytes 0.0\n", "\nterrace_database_up 0.0\n")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SHIP_SECONDS):
+                while True:
+                    told = (await self.http.get(self.metrics_url)).text
+                    if any(line in told for line in over):
+                        return
+                    await asyncio.sleep(0.05)
 
     async def kill(self) -> None:
         if self.process.returncode is None:

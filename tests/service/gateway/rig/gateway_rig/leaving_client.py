@@ -46,7 +46,7 @@ class LeavingClient:
     async def read_chunks(self, count: int) -> None:
         """Until so many chunks of the fake's stream have arrived, and not one byte more than came
         with them."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(_CHUNK.findall(self.answer)) < count:
                 data = await self._reader.read(65536)
                 assert data, self.answer
@@ -54,7 +54,7 @@ class LeavingClient:
 
     async def read_to_end(self) -> bytes:
         """Everything up to the end of the connection."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while data := await self._reader.read(65536):
                 self.answer += data
         return self.answer

@@ -110,7 +110,7 @@ class Postgres:
         """Stop (fast by default) and wait."""
         if self._process is not None:
             self._process.send_signal(number)
-            self._process.wait(30)
+            self._process.wait(120)
             self._process = None
 
     def log_text(self) -> str:
@@ -155,7 +155,7 @@ class Postgres:
         """A superuser's connection in autocommit mode."""
         return psycopg.connect(
             host="127.0.0.1", port=self.port, user="postgres", dbname=database, autocommit=True,
-            connect_timeout=5,
+            connect_timeout=30,
         )  # fmt: skip
 
     def url(self, database: str) -> str:

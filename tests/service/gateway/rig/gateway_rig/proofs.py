@@ -191,7 +191,7 @@ async def fill(apis: Sequence[Api], key: str, **fields: Any) -> int:
     A busy machine may be late with a beat: a replica that says so is asked again.
     """
     passed = refused = 0
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(300):
         while refused < len(apis):
             said = await say(apis[(passed + refused) % len(apis)], key, **fields)
             if said.status == 200:

@@ -92,14 +92,14 @@ class RealUpstream:
     def fault(self, **fields: Any) -> None:
         """Set one switch of the simulator, for its next call."""
         body = [{"model": "*", "remaining": 1, **fields}]
-        assert httpx.put(f"{self.url}/control/faults", json=body).status_code < 300
+        assert httpx.put(f"{self.url}/control/faults", json=body, timeout=60).status_code < 300
 
     def no_faults(self) -> None:
-        assert httpx.delete(f"{self.url}/control/faults").status_code < 300
+        assert httpx.delete(f"{self.url}/control/faults", timeout=60).status_code < 300
 
     def bill(self, attempt_id: str | None = None) -> dict[str, Any]:
         params = {} if attempt_id is None else {"attempt_id": attempt_id}
-        return httpx.get(f"{self.url}/bill", params=params).json()
+        return httpx.get(f"{self.url}/bill", params=params, timeout=60).json()
 
     def logs(self) -> str:
         return "".join(path.read_text("utf-8") for path in self.folder.glob("*.log"))

@@ -90,7 +90,7 @@ class Towards:
 def relay_request(body: bytes = b'{"model":"m"}', **headers: str) -> UpstreamRequest:
     """A request as a surface makes it."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return UpstreamRequest("/v1/chat/completions", body, len(body), 10, headers=named)
+    return UpstreamRequest("/v1/chat/completions", body, len(body), 10, headers=named, relayed=True)
 
 
 def plain(body: bytes, *, status: str = "200 OK", extra: str = "") -> bytes:

@@ -148,6 +148,13 @@ class SliceRig:
         (row,) = self.sql(f"SELECT {CAP_COLUMNS} FROM cap WHERE cap_id = %s", cap_id)
         return cap_from_row(row)
 
+    def end_lease(self, replica: Replica) -> None:
+        """By the database's clock."""
+        self.sql(
+            "UPDATE incarnation SET lease_until = clock_timestamp() - interval '1 second'"
+            " WHERE incarnation_id = %s", replica.book.incarnation,
+        )  # fmt: skip
+
     def counted(self, cap: Cap) -> int:
         """What counts against a cap in its present window."""
         ((settled, outstanding),) = self.sql(
