@@ -25,8 +25,8 @@ from terrace_gateway.settings import Settings
 log = structlog.get_logger()
 
 WATCH_SECONDS = 0.5
-# A call waits for the spool's writer thread twice, and with Python's default of 5 ms a thread that
-# has work may keep the other from going on. What it gains is within what our machine moves.
+# A thread that has work (the spool's files, an export) may keep the event loop waiting so long;
+# Python's default is 5 ms.
 SWITCH_SECONDS = 0.0002
 # What a call makes ends with it: cycles are seldom worth looking for. Not measured apart.
 YOUNG_OBJECTS = 20_000
@@ -109,8 +109,8 @@ async def serve(runtime: Runtime) -> None:
 
 
 def _suit_interpreter() -> None:
-    """For a process of one busy loop and one writer thread. What stands now stays: the collector
-    need not look at it again."""
+    """For a process of one busy loop. What stands now stays: the collector need not look at it
+    again."""
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.collect()
     gc.freeze()
