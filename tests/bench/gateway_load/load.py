@@ -42,7 +42,10 @@ class Load:
 
             async def caller() -> None:
                 while time.perf_counter() < until:
-                    done.first_byte.append(await self.call(session, shape, 20))
+                    try:
+                        done.first_byte.append(await self.call(session, shape, 20))
+                    except aiohttp.ClientError as error:
+                        raise RuntimeError(f"{self._subject.name}, {shape}: {error!r}") from error
                     done.calls += 1
 
             await asyncio.gather(*(caller() for _ in range(callers)))
