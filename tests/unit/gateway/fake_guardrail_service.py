@@ -24,6 +24,8 @@ class FakeGuardrailService:
         self.bill: list[dict[str, Any]] = []
         self.seen: list[dict[str, Any]] = []
         self.status = 200
+        self.own_word = True
+        """Whether an error is AWS's, and not of something on the way."""
         self.hang = False
         self.cut = False
         self.answer: bytes | None = None
@@ -58,7 +60,8 @@ class FakeGuardrailService:
         if body["source"] not in ("INPUT", "OUTPUT"):
             return web.json_response({"message": "source"}, status=400)
         if self.status != 200:
-            return web.json_response({"message": "no"}, status=self.status)
+            own = {"x-amzn-requestid": str(uuid.uuid4())} if self.own_word else {}
+            return web.json_response({"message": "no"}, status=self.status, headers=own)
         texts = [block["text"]["text"] for block in body["content"]]
         units = sum(max(1, math.ceil(len(text) / 1000)) for text in texts)
         self.bill.append({"units": units, "micro_usd": units * sum(PRICE.values())})

@@ -305,3 +305,54 @@ async def test_files_are_made_and_deleted_in_the_thread_only(
     assert in_loop == []
     monkeypatch.undo()
     await rig.journal.stop()
+
+
+@pytest.mark.parametrize("filled", [False, True], ids=["room", "full segment"])
+@BOTH
+async def test_a_broken_spool_is_not_written_again(
+    make_syncer: MakeSyncer, filled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was refused must not become durable behind the back of who was told so."""
+    rig = Rig(tmp_path, make_syncer, segment_bytes=64 * 1024)
+    for _ in range(60 if filled else 1):
+        record = open_record()
+        await rig.journal.open(record)
+        await rig.journal.close(close_record(record))
+
+    def fail(self: Segment, data: bytes) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Segment, "write", fail)
+        refused = open_record()
+        with pytest.raises(SpoolBrokenError):
+            await rig.journal.open(refused)
+    before = {path.name: path.read_bytes() for path in tmp_path.glob("*.spool")}
+    for again in (
+        lambda: rig.journal.release(()),
+        lambda: rig.journal.open(open_record()),
+        rig.journal.finish,
+    ):
+        with pytest.raises(SpoolBrokenError):
+            await again()
+    await rig.journal.stop()
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("*.spool")} == before
+    assert not rig.on_disk(refused)
+
+
+@BOTH
+async def test_a_thread_that_cannot_be_started_breaks_the_spool_and_hangs_nobody(
+    make_syncer: MakeSyncer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Rig(tmp_path, make_syncer)
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ThreadPoolExecutor, "submit", refuse)
+        async with asyncio.timeout(30):
+            with pytest.raises(SpoolBrokenError, match="can't start new thread"):
+                await rig.journal.open(open_record())
+    async with asyncio.timeout(30):
+        await rig.journal.stop()

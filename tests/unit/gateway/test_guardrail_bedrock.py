@@ -135,6 +135,20 @@ async def test_an_error_status_is_free_and_is_asked_once(world: World, status: i
     world.balance()
 
 
+@pytest.mark.parametrize(
+    ("status", "own_word"),
+    [(204, True), (302, True), (408, True), (500, False), (502, True), (503, False), (504, True)],
+)
+async def test_an_answer_that_is_no_refusal_of_aws_may_be_billed(
+    world: World, status: int, own_word: bool
+) -> None:
+    world.fake.status, world.fake.own_word = status, own_word
+    with pytest.raises(ApiError):
+        await world.run().before(["x"])
+    assert len(world.fake.seen) == 1
+    assert world.books.outcomes == ["unknown"]
+
+
 async def test_nothing_listens(world: World) -> None:
     world.fake.port = 1
     with pytest.raises(ApiError):

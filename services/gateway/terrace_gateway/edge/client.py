@@ -26,17 +26,27 @@ LEAVING = "terrace.leaving"
 class Leaving:
     """Whether a client's connection is lost, and who is told of it."""
 
-    __slots__ = ("_told", "lost")
+    __slots__ = ("_resume_reading", "_told", "lost")
 
-    def __init__(self) -> None:
+    def __init__(self, resume_reading: Callable[[], None]) -> None:
+        """``resume_reading``: a server that has stopped to read sees nobody leave."""
         self.lost = False
+        self._resume_reading = resume_reading
         self._told: Callable[[], None] | None = None
 
-    def tell(self, told: Callable[[], None] | None) -> None:
-        """Who answers on the connection now; called at once if it is lost already."""
+    def tell(self, told: Callable[[], None]) -> None:
+        """Who answers on the connection now, its request being read; called at once if the
+        connection is lost already."""
         self._told = told
-        if self.lost and told is not None:
+        if self.lost:
             told()
+        else:
+            self._resume_reading()
+
+    def forget(self, told: Callable[[], None]) -> None:
+        """It answers no more; the next one may do so already."""
+        if self._told == told:
+            self._told = None
 
     def connection_lost(self) -> None:
         """The server's word."""
@@ -138,7 +148,7 @@ class Client:
     def unwatch(self) -> None:
         """Stop watching."""
         if self._leaving is not None:
-            self._leaving.tell(None)
+            self._leaving.forget(self._noticed)
         if self._watcher is not None:
             self._watcher.cancel()
 

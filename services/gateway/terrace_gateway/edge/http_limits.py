@@ -40,7 +40,7 @@ def bounded_protocol(
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            self._leaving = Leaving()
+            self._leaving = Leaving(self.flow.resume_reading)
             self._extensions: dict[str, object] = {LEAVING: self._leaving}
             self.transport = cast("asyncio.Transport", CorkedTransport(transport, self.loop))
             if len(self.connections) > max_connections:

@@ -130,7 +130,8 @@ class BedrockGuard:
                 bill.free("not_sent")
                 raise
             if status != 200:
-                bill.free("upstream_error")
+                if _refused(status, headers):
+                    bill.free("upstream_error")
                 raise GuardrailFailedError(f"Bedrock answered with status {status}")
             assessment = read_assessments(answer)
             cost = cost_micro_usd(assessment.units, self._section.price)
@@ -145,6 +146,14 @@ class BedrockGuard:
     async def _signed(self, body: bytes) -> dict[str, str]:
         credentials = await self._credentials.get()
         return signed_headers(credentials, self._url, body, region=self._provider.region)
+
+
+def _refused(status: int, headers: Mapping[str, str]) -> bool:
+    """Whether AWS itself refused it, which is free. What something on the way answers may hide an
+    asking that goes on, and is paid for."""
+    if 400 <= status < 500:
+        return status not in _LOST_4XX
+    return status in _OWN_WORD_5XX and "x-amzn-requestid" in headers
 
 
 def text_units(pieces: Sequence[Piece]) -> int:
@@ -187,6 +196,8 @@ def cost_micro_usd(units: Mapping[str, int], price: UnitPrices) -> int | None:
     return total
 
 
+_LOST_4XX = frozenset([408, 424, 499])
+_OWN_WORD_5XX = frozenset([500, 503])
 _FREE = frozenset(["sensitiveInformationPolicyFreeUnits"])
 _MAY_BE_FREE = frozenset(
     ["wordPolicyUnits", "topicPolicyUnits", "contentPolicyUnits", "sensitiveInformationPolicyUnits"]

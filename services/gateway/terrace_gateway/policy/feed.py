@@ -251,8 +251,8 @@ class PolicyFeed:
         if old is None or not (changes.gone_keys or changes.kills):
             return
         restricts = replace(
-            changes, version=None, keys=(), secrets=(), caps=(), epoch=old.epoch,
-            timeline=old.timeline,
+            changes, version=None, keys=(), secrets=(), caps=(), price_book=None,
+            epoch=old.epoch, timeline=old.timeline,
         )  # fmt: skip
         made = next_snapshot(old, restricts, old.compiled, old.undeployed)
         if made.kills != old.kills or made.keys != old.keys:

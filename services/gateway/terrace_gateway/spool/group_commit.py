@@ -127,10 +127,14 @@ class GroupCommits:
             return
         items, self._items = self._items, []
         group = _Group(items, time.perf_counter(), [])
-        if any(item.files for item in items) or not self._log.has_room_for(len(items)):
-            self._thread.submit(self._commit_in_thread, group).add_done_callback(self._told)
+        if self.broken is not None:  # what was refused then must not reach the disk now
+            self._fail(group, SpoolBrokenError(self.broken))
+            self._committed(group)
             return
         try:
+            if any(item.files for item in items) or not self._log.has_room_for(len(items)):
+                self._thread.submit(self._commit_in_thread, group).add_done_callback(self._told)
+                return
             self._apply(group)
             if self.broken is None:
                 group.size = self._log.write()
@@ -165,9 +169,7 @@ class GroupCommits:
 
     def _committed(self, group: _Group) -> None:
         """Tell who waits, and go on with what was appended meanwhile."""
-        if self._observer is not None and group.size:
-            seconds = time.perf_counter() - group.began
-            self._observer.group(len(group.items), group.size, seconds)
+        self._observed(group)
         reach("journal.before-answer")
         for item, error in zip(group.items, group.errors, strict=True):
             done = item.done
@@ -179,6 +181,15 @@ class GroupCommits:
                 done.set_exception(error)
         self._grown.set()
         self._turn()
+
+    def _observed(self, group: _Group) -> None:
+        if self._observer is None or not group.size:
+            return
+        try:
+            seconds = time.perf_counter() - group.began
+            self._observer.group(len(group.items), group.size, seconds)
+        except Exception:  # nobody waits longer for that
+            log.exception("spool_observer_failed")
 
     def _apply(self, group: _Group) -> None:
         group.errors = [self._error_of(item) for item in group.items]

@@ -57,7 +57,10 @@ class KernelSyncer:
         self._loop = loop
         told: list[OSError | None] = []
         self.sync(probe, told.append)
-        self._context.process_events(min_requests=1, timeout=PROBE_SECONDS)
+        try:
+            self._context.process_events(min_requests=1, timeout=PROBE_SECONDS)
+        except SystemError as error:  # what io_getevents answers
+            raise OSError(errno.EINTR, str(error)) from error
         if told != [None]:
             raise told[0] if told and told[0] else TimeoutError(errno.ETIMEDOUT, "no answer")
         loop.add_reader(self._context.fileno, self._ready)
@@ -73,7 +76,7 @@ class KernelSyncer:
         operation.set_callback(told)
         try:
             begun = self._context.submit(operation) == 1  # pyright: ignore[reportUnknownMemberType]
-        except (SystemError, ValueError) as error:  # so it names what io_submit answers
+        except (SystemError, ValueError, OverflowError) as error:  # what io_submit answers
             raise OSError(errno.EINVAL, str(error)) from error
         if not begun:
             raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
