@@ -8,7 +8,6 @@ nobody notified is found by the poll.
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from typing import Protocol
 
 import structlog
@@ -245,15 +244,19 @@ class PolicyFeed:
         return problem
 
     def _take_what_restricts(self, changes: Changes) -> None:
-        # Revocations and kill switches hold all the same while ``limited`` lasts. The epoch stays
-        # the old one, so that the whole change is asked for again.
+        # Revocations and kill switches hold all the same while ``limited`` lasts, and nothing else
+        # of the change does. The epoch stays the old one, so that all of it is asked for again.
         old = self._snapshot
-        if old is None or not (changes.gone_keys or changes.kills):
+        if old is None:
             return
-        restricts = replace(
-            changes, version=None, keys=(), secrets=(), caps=(), price_book=None,
-            epoch=old.epoch, timeline=old.timeline,
-        )  # fmt: skip
+        gone = changes.gone_keys
+        if changes.since == EVERYTHING:  # which names living keys only
+            living = {key.key_id for key in changes.keys}
+            gone = tuple(key_id for key_id in old.keys if key_id not in living)
+        kills = tuple(kill for kill in changes.kills if kill.on)
+        restricts = Changes(
+            old.epoch, old.epoch, old.timeline, version=None, gone_keys=gone, kills=kills
+        )
         made = next_snapshot(old, restricts, old.compiled, old.undeployed)
         if made.kills != old.kills or made.keys != old.keys:
             self._put(made, self._prepared(made))

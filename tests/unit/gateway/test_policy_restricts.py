@@ -1,0 +1,115 @@
+"""A change that cannot be in force: what it forbids holds all the same, and nothing else of it."""
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib.resources import files
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from terrace_gateway.policy.feed import NoPolicyError, PolicyFeed
+from terrace_gateway.policy.records import Changes, KeyRecord, KillRow, PriceBookRow, VersionRow
+from terrace_gateway.policy.snapshot import Snapshot
+from terrace_gateway.policy.store import Head
+from terrace_gateway.policy.texts import digest_of
+
+TEXT = (files("terrace_common") / "examples" / "governance.local.yaml").read_text("utf-8")
+GOOD, BAD = VersionRow(1, TEXT, digest_of(TEXT)), VersionRow(2, "version: no", digest_of("no"))
+BOOK: Any = SimpleNamespace(version="broken")
+
+
+def key(key_id: str) -> KeyRecord:
+    return KeyRecord(
+        key_id=key_id, key_hash=key_id.encode(), team="t", name="n", declared=None, app=None,
+        user=None, models=None, policies=(), surfaces=None, features=None, expires_at=None,
+    )  # fmt: skip
+
+
+class Clock:
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def database_now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def hear(self, *_: object, **__: object) -> None:
+        """Nothing to learn."""
+
+
+class Source:
+    """The policy tables, as the next question finds them."""
+
+    def __init__(self, first: Changes) -> None:
+        self.changes_now = first
+
+    async def head(self) -> Head:
+        return Head(self.changes_now.epoch, 1, datetime.now(UTC))
+
+    async def changes(self, since: int) -> Changes:
+        return self.changes_now
+
+
+def no_broken_book(_: Snapshot | None, new: Snapshot) -> Callable[[], None]:
+    if new.price_book is BOOK:
+        raise ValueError("no catalogue at these prices")
+    return lambda: None
+
+
+def feed_of(source: Source) -> PolicyFeed:
+    deployed: Any = SimpleNamespace(missing=lambda _: ())
+    clock: Any = Clock()
+    feed = PolicyFeed(source, clock, deployed)
+    feed.before_change(no_broken_book)
+    return feed
+
+
+async def fed() -> tuple[PolicyFeed, Source]:
+    first = Changes(-1, 1, 1, GOOD, keys=(key("k1"), key("k2")), price_book=PriceBookRow(None))
+    source = Source(first)
+    feed = feed_of(source)
+    await feed.refresh()
+    return feed, source
+
+
+def refused(**more: Any) -> Changes:
+    return Changes(**{"since": 1, "epoch": 2, "timeline": 1, "version": BAD, **more})
+
+
+@pytest.mark.parametrize(
+    "why",
+    [{}, {"version": None, "price_book": PriceBookRow(BOOK)}, {"price_book": PriceBookRow(BOOK)}],
+    ids=["its text", "its prices", "both"],
+)
+async def test_kill_switches_and_revocations_hold(why: dict[str, Any]) -> None:
+    feed, source = await fed()
+    kill = KillRow("all", "", True)
+    source.changes_now = refused(**why, kills=(kill,), gone_keys=("k1",), keys=(key("k3"),))
+    for _ in range(3):
+        with pytest.raises(NoPolicyError):
+            await feed.refresh()
+    snapshot = feed.current().snapshot
+    assert snapshot.kills
+    assert set(snapshot.keys) == {"k2"}
+    assert (snapshot.version, snapshot.epoch, snapshot.price_book) == (1, 1, None)
+    assert feed.problem is not None
+
+
+async def test_what_it_allows_does_not_hold() -> None:
+    feed, source = await fed()
+    source.changes_now = refused(kills=(KillRow("all", "", True),))
+    with pytest.raises(NoPolicyError):
+        await feed.refresh()
+    source.changes_now = refused(epoch=3, kills=(KillRow("all", "", False),))
+    with pytest.raises(NoPolicyError):
+        await feed.refresh()
+    assert feed.current().snapshot.kills
+
+
+async def test_a_key_that_is_missing_where_all_are_named_is_revoked() -> None:
+    feed, source = await fed()
+    source.changes_now = refused(since=-1, epoch=2, timeline=2, keys=(key("k2"), key("k3")))
+    with pytest.raises(NoPolicyError):
+        await feed.refresh()
+    assert set(feed.current().snapshot.keys) == {"k2"}
