@@ -19,6 +19,7 @@ from terrace_gateway.guardrails.bedrock_assessment import Assessment, read_asses
 from terrace_gateway.guardrails.http_client import GuardrailHttp, NotConnectedError
 from terrace_gateway.guardrails.local import Named
 from terrace_gateway.guardrails.port import BilledCall, GuardrailFailedError, Meter, PartFilter
+from terrace_gateway.upstream.refusals import LOST_4XX
 
 UNIT_CHARACTERS = 1000
 MAX_UNITS = 25
@@ -152,7 +153,7 @@ def _refused(status: int, headers: Mapping[str, str]) -> bool:
     """Whether AWS itself refused it, which is free. What something on the way answers may hide an
     asking that goes on, and is paid for."""
     if 400 <= status < 500:
-        return status not in _LOST_4XX
+        return status not in LOST_4XX
     return status in _OWN_WORD_5XX and "x-amzn-requestid" in headers
 
 
@@ -196,7 +197,6 @@ def cost_micro_usd(units: Mapping[str, int], price: UnitPrices) -> int | None:
     return total
 
 
-_LOST_4XX = frozenset([408, 424, 499])
 _OWN_WORD_5XX = frozenset([500, 503])
 _FREE = frozenset(["sensitiveInformationPolicyFreeUnits"])
 _MAY_BE_FREE = frozenset(

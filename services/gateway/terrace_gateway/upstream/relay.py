@@ -22,14 +22,12 @@ from terrace_gateway.upstream.port import (
     UpstreamLostError,
     send_at_once,
 )
+from terrace_gateway.upstream.refusals import LOST_4XX, OWN_WORD_5XX
 
 API_PREFIX = "/v1"  # of a surface's path; a provider's ``api_base`` has its own
 PASSED_HEADERS = ("content-type",)
 _REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id")
 _OWN_HEADERS = frozenset({"x-terrace-attempt-id", "traceparent"})
-# Proxies on the way say these of a call that may have gone on behind them.
-_OWN_WORD_5XX = (500, 501, 503, 529)
-_LOST_4XX = (408, 424, 499)
 
 
 @dataclass(frozen=True)
@@ -192,6 +190,6 @@ def tls_context(ca_file: str | None = None) -> ssl.SSLContext:
 
 def _is_own_word(status: int, content_type: str) -> bool:
     if 400 <= status < 500:
-        return status not in _LOST_4XX
+        return status not in LOST_4XX
     # Proxies answer in text or HTML; an API says its errors in JSON.
-    return status in _OWN_WORD_5XX and content_type.lower().startswith("application/json")
+    return status in OWN_WORD_5XX and content_type.lower().startswith("application/json")

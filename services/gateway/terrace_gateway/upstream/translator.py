@@ -15,6 +15,7 @@ from terrace_gateway.upstream.port import (
     UpstreamLostError,
     send_at_once,
 )
+from terrace_gateway.upstream.refusals import LOST_4XX, OWN_WORD_5XX
 
 READY_FILE = "ready"
 PROBE_SECONDS = 2
@@ -23,8 +24,6 @@ IDLE_SECONDS = 1.0  # uvicorn keeps an idle connection for five
 UPSTREAM_STATUS = "x-terrace-upstream-status"
 """What the provider said, taken off the wire below LiteLLM: see ``terrace_translator``."""
 NOTHING_SENT = "none"
-_LOST_4XX = ("408", "424", "499")
-_OWN_WORD_5XX = ("500", "501", "503", "529")
 _REQUEST_IDS = ("llm_provider-x-request-id", "x-amzn-requestid", "llm_provider-x-amzn-requestid")
 _PROBE = b"GET /health/liveliness HTTP/1.1\r\nhost: translator\r\n\r\n"
 
@@ -155,12 +154,12 @@ def _provider_answered(status: int, headers: Mapping[str, str]) -> bool:
     """
     said = headers.get(UPSTREAM_STATUS, "")
     if said == NOTHING_SENT:  # LiteLLM's own refusal; a 5xx may be followed by what it began
-        return status < 500 and str(status) not in _LOST_4XX
+        return status < 500 and status not in LOST_4XX
     if len(said) != 3 or not said.isdecimal():  # not known, lost, or several answers
         return False
     if said.startswith("4"):
-        return said not in _LOST_4XX
-    return said in _OWN_WORD_5XX and (
+        return int(said) not in LOST_4XX
+    return int(said) in OWN_WORD_5XX and (
         headers.get("llm_provider-content-type", "").lower().startswith("application/json")
         or any(name in headers for name in _REQUEST_IDS)
     )
