@@ -10,9 +10,9 @@ import contextlib
 import json
 import os
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import psycopg
 import structlog
@@ -20,19 +20,18 @@ import structlog
 from terrace_gateway.calls.ports import AuthorityUnavailableError, Decision
 from terrace_gateway.crash_points import reach
 from terrace_gateway.database import Database
+from terrace_gateway.ledger.ship_columns import Columns, PackedArray, columns_of, packed
 from terrace_gateway.spool.framing import Frame, FrameKind
 from terrace_gateway.spool.group_commit import SpoolBrokenError
 from terrace_gateway.spool.journal import SpoolJournal
-from terrace_gateway.spool.reader import Batch
+from terrace_gateway.spool.reader import FEW_BYTES, Batch
 
 log = structlog.get_logger()
 
 GATHER_SECONDS = 0.2
 """Between batches when there is little to ship, so that one transaction carries many records."""
-FULL_RECORDS = 200
 AWAY_SECONDS = 0.5
 DEAD_LETTERS = "dead-letters.jsonl"
-# Binary parameters: as text, escaping the hashes costs more than all the rest here.
 _SHIP = (
     b"SELECT ship_batch(%s, %s, %b::bigint[], %b::text[], %b::text[], %b::bigint[],"
     b" %b::bytea[], %b::bytea[])"
@@ -100,7 +99,7 @@ class Shipper:
             self._journal.grown.clear()
             self._empty.clear()
             over = await self._ended_incarnations()
-            batch = await asyncio.to_thread(self._journal.reader.next_batch)
+            batch = await self._journal.reader.next_batch_beside()
             if batch is None:
                 for incarnation in over:
                     await self._call_closed(incarnation, self._journal.chain.writer)
@@ -109,7 +108,7 @@ class Shipper:
                 await asyncio.sleep(GATHER_SECONDS)
                 continue
             await self._ship(batch)
-            if len(batch.frames) < FULL_RECORDS:
+            if self._journal.reader.behind_bytes < FEW_BYTES:
                 await asyncio.sleep(GATHER_SECONDS)
 
     async def drain(self, seconds: float) -> bool:
@@ -193,7 +192,7 @@ class Shipper:
         """Send until it is taken; halve what is refused until the one record is found."""
         while True:
             try:
-                answer = await self._statement(writer, _rows(frames))
+                answer = await self._statement(writer, await columns_of(frames))
             except (AuthorityUnavailableError, psycopg.Error) as error:
                 state = _sqlstate(error)
                 if state == _TOO_SLOW and len(frames) > 1:
@@ -235,22 +234,26 @@ class Shipper:
             self._lossy.add(writer)
         log.error("record_refused", writer=writer, number=frame.number, reason=reason)
         self.shipped.dead += 1
-        numbers, _, _, *rest = _rows([frame])
-        kind = "P" if frame.is_entry else "-"
+        columns = await columns_of([frame])
+        kind = b"P" if frame.is_entry else b"-"
         while True:
             try:
-                await self._statement(writer, (numbers, [kind], [reason], *rest))
+                gap = replace(columns, types=[kind], texts=[reason.encode()])
+                await self._statement(writer, gap)
             except (AuthorityUnavailableError, psycopg.Error) as failed:
                 if _sqlstate(failed)[:2] in _REFUSALS:
-                    kind = "-"  # not even as a gap: the chain in the database is another one
+                    kind = b"-"  # not even as a gap: the chain in the database is another one
                 await self._wait(failed)
                 continue
             return
 
-    async def _statement(self, writer: str, rows: tuple[list[Any], ...]) -> dict[str, int]:
+    async def _statement(self, writer: str, columns: Columns) -> dict[str, int]:
         reach("shipper.before-ship")
+        parameters = (writer, self._replica, *await packed(columns))
         async with self._database.connection() as connection:
-            cursor = await connection.execute(_SHIP, (writer, self._replica, *rows))
+            cursor = connection.cursor()
+            PackedArray.taken_by(cursor)
+            await cursor.execute(_SHIP, parameters)
             row = await cursor.fetchone()
         reach("shipper.after-ship")
         return cast("dict[str, int]", row[0] if row is not None else {})
@@ -261,29 +264,6 @@ class Shipper:
         self.shipped.opens += answer.get("opens", 0)
         self.shipped.skipped += answer.get("skipped", 0)
         self.shipped.late += answer.get("late", 0)
-
-
-def _rows(frames: list[Frame]) -> tuple[list[Any], ...]:
-    """Columns of ``ship_batch``. An open whose final close is in the same batch is left out."""
-    final = {frame.key for frame in frames if frame.kind is FrameKind.FINAL}
-    types: list[str] = []
-    texts: list[str] = []
-    for frame in frames:
-        if frame.is_entry:
-            types.append("E")
-        elif frame.kind is FrameKind.OPEN and frame.key not in final:
-            types.append("O")
-        else:
-            types.append("S" if frame.kind is FrameKind.SEAL else "-")
-        texts.append(frame.body.decode() if types[-1] in "EO" else "")
-    return (
-        [frame.number for frame in frames],
-        types,
-        texts,
-        [frame.seq for frame in frames],
-        [frame.previous for frame in frames],
-        [frame.hash for frame in frames],
-    )
 
 
 def _database_error(error: BaseException) -> psycopg.Error | None:
