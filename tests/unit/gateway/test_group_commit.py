@@ -2,82 +2,20 @@
 
 import asyncio
 import os
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "service" / "gateway" / "rig"))
-
-from gateway_rig.journal_records import close_record, open_record
-
-from terrace_gateway.calls.ports import OpenRecord
-from terrace_gateway.clock import Clock
+from terrace_gateway.calls.ports import Decision
 from terrace_gateway.spool import syncing
 from terrace_gateway.spool.group_commit import MakeSyncer, SpoolBrokenError
-from terrace_gateway.spool.journal import SpoolJournal
 from terrace_gateway.spool.segments import Segment
-from terrace_gateway.spool.syncing import KernelSyncer, Synced, Syncer, ThreadSyncer, best_syncer
+from terrace_gateway.spool.syncing import KernelSyncer, Syncer, ThreadSyncer, best_syncer
 
-
-def kernel(loop: asyncio.AbstractEventLoop, executor: Executor, probe: int) -> Syncer:
-    return KernelSyncer(loop, probe)
-
-
-def thread(loop: asyncio.AbstractEventLoop, executor: Executor, probe: int) -> Syncer:
-    return ThreadSyncer(loop, executor)
-
-
-BOTH = pytest.mark.parametrize("make_syncer", [kernel, thread], ids=["kernel", "thread"])
-
-
-class Disk(Syncer):
-    """A real syncer behind a gate, that can be told to fail."""
-
-    def __init__(self, real: Syncer) -> None:
-        self._real = real
-        self.error: OSError | None = None
-        self.asked = 0
-        self.held: list[Callable[[], None]] | None = None
-
-    def sync(self, fd: int, synced: Synced) -> None:
-        self.asked += 1
-        error = self.error
-
-        def go() -> None:
-            self._real.sync(fd, synced if error is None else lambda _: synced(error))
-
-        if self.held is None:
-            go()
-        else:
-            self.held.append(go)
-
-    def close(self) -> None:
-        self._real.close()
-
-
-class Rig:
-    """A journal on a disk of the test."""
-
-    def __init__(self, folder: Path, make_syncer: MakeSyncer, **settings: int) -> None:
-        self.folder = folder
-        self.disk: Disk | None = None
-
-        def made(loop: asyncio.AbstractEventLoop, executor: Executor, probe: int) -> Syncer:
-            self.disk = Disk(make_syncer(loop, executor, probe))
-            return self.disk
-
-        self.journal = SpoolJournal(
-            folder, replica="r", clock=Clock(), make_syncer=made, **settings
-        )
-        self.journal.start()
-
-    def on_disk(self, record: OpenRecord) -> bool:
-        data = b"".join(path.read_bytes() for path in self.folder.glob("*.spool"))
-        return record.attempt_id.encode() in data
+from .spool_world import BOTH, Rig, close_record, open_record
 
 
 @pytest.fixture
@@ -160,6 +98,61 @@ async def test_a_volume_that_fails_a_sync_is_never_trusted_again(
         await journal.close(close_record(first))
     assert journal.broken is not None
     await journal.stop()
+
+
+def noted(rig: Rig, *details: str) -> None:
+    for detail in details:
+        rig.journal.note(Decision("deny", "policy_denied", {"why": detail}, "req", "", None))
+
+
+@BOTH
+async def test_decisions_of_a_group_that_broke_are_counted_as_dropped(
+    make_syncer: MakeSyncer, tmp_path: Path
+) -> None:
+    rig = Rig(tmp_path, make_syncer)
+    await rig.journal.open(open_record())
+    noted(rig, "kept")
+    rig.journal._queue_notes()
+    await rig.journal.open(open_record())
+    assert rig.lost == []
+    assert rig.disk is not None
+    rig.disk.error = OSError(5, "Input/output error")
+    noted(rig, "a", "a", "a", "b")
+    rig.journal._queue_notes()
+    with pytest.raises(SpoolBrokenError):
+        await rig.journal.open(open_record())
+    assert rig.lost == [4]
+    noted(rig, "late", "late")
+    await rig.journal.stop()
+    assert rig.lost == [4, 2]
+
+
+@BOTH
+async def test_decisions_that_were_applied_before_their_group_broke_are_counted_too(
+    make_syncer: MakeSyncer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Rig(tmp_path, make_syncer)
+
+    def fail(self: Segment, data: bytes) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(Segment, "write", fail)
+    noted(rig, "a", "b", "b")
+    with pytest.raises(SpoolBrokenError):
+        await rig.journal.seal()
+    assert rig.lost == [3]
+    await rig.journal.stop()
+
+
+@BOTH
+async def test_decisions_without_room_are_counted_each(
+    make_syncer: MakeSyncer, tmp_path: Path
+) -> None:
+    rig = Rig(tmp_path, make_syncer, limit_bytes=0)
+    noted(rig, "a", "a", "b")
+    await rig.journal.seal()
+    assert (rig.lost, rig.refusals, rig.journal.broken) == ([3], 0, None)
+    await rig.journal.stop()
 
 
 @BOTH

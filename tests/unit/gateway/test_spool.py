@@ -5,21 +5,14 @@ import errno
 import json
 import os
 import random
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from terrace_gateway.calls.ports import (
-    Amounts,
-    Caller,
     Charge,
-    CloseRecord,
-    Hold,
-    OpenRecord,
     SpoolFullError,
     Usage,
 )
@@ -36,7 +29,6 @@ from terrace_gateway.spool.records import (
     canonical_bytes,
     close_fields,
     close_room,
-    entry_hash,
     genesis_hash,
     open_fields,
 )
@@ -44,51 +36,7 @@ from terrace_gateway.spool.recovery import recover
 from terrace_gateway.spool.segments import Segment, SpoolDirectory, SpoolLockedError
 from terrace_gateway.spool.spool_log import SpoolLog, spool_directory
 
-AT = datetime(2026, 11, 30, 12, tzinfo=UTC)
-
-
-def opened(attempt_id: str, charges: tuple[Charge, ...] = (), **changes: Any) -> OpenRecord:
-    values: dict[str, Any] = {
-        "attempt_id": attempt_id, "request_id": "req", "trace_id": "t" * 32, "opened_at": AT,
-        "caller": Caller("key_1", "search"), "surface": "chat", "model": "m", "deployment": "d",
-        "provider": "p", "price_version": "v", "policy_version": 1,
-        "reserved": Amounts(10, 20, 900), "hold": Hold(attempt_id, 1, charges),
-        "hard_limit_seconds": 600,
-    }  # fmt: skip
-    return OpenRecord(**(values | changes))
-
-
-def closed(attempt_id: str, charges: tuple[Charge, ...] = (), **changes: Any) -> CloseRecord:
-    values: dict[str, Any] = {
-        "attempt_id": attempt_id, "kind": "attempt", "outcome": "ok", "usage": Usage(1, 2),
-        "usage_source": "response", "amount_micro_usd": 5, "charges": charges, "latency_ms": 3,
-    }  # fmt: skip
-    return CloseRecord(**(values | changes))
-
-
-def new_log(path: Path, **options: Any) -> tuple[SpoolDirectory, SpoolLog]:
-    directory = spool_directory(path)
-    return directory, SpoolLog(directory, replica="r", **options)
-
-
-def frames_of(path: Path) -> list[Frame]:
-    """All frames in the directory, in order, as a fresh process reads them."""
-    return [
-        frame
-        for file in sorted(path.glob("*.spool"))
-        for _, frame in scan(file.read_bytes()).frames
-    ]
-
-
-def assert_chain_is_whole(frames: list[Frame]) -> None:
-    entries = [frame for frame in frames if frame.is_entry]
-    previous = None
-    for frame in entries:
-        assert entry_hash(frame.previous, frame.body) == frame.hash
-        if previous is not None:
-            assert (frame.seq, frame.previous) == (previous.seq + 1, previous.hash)
-        previous = frame
-
+from .spool_world import AT, assert_chain_is_whole, closed, frames_of, new_log, opened
 
 # --- framing -------------------------------------------------------------------------------------
 

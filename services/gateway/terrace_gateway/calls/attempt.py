@@ -8,6 +8,7 @@ the provider's own log is read.
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -27,6 +28,7 @@ from terrace_gateway.calls.ports import (
     OpenRecord,
     Outcome,
     Principal,
+    SpoolFullError,
     Usage,
     UsageSource,
 )
@@ -54,6 +56,17 @@ class CapRefusedError(Exception):
     def __init__(self, refusal: CapRefusal) -> None:
         super().__init__(refusal.cap.dimension)
         self.refusal = refusal
+
+
+class UnrecordedError(Exception):
+    """An attempt ended, and that could not be made durable: its reservation counts.
+
+    ``sent``: a byte of it may have left, and its provider may bill it.
+    """
+
+    def __init__(self, *, sent: bool) -> None:
+        super().__init__("the end of an attempt could not be recorded")
+        self.sent = sent
 
 
 @frozen
@@ -124,7 +137,8 @@ class Attempts:
     ) -> Attempt:
         """Reserve in all ``caps`` or none, and make the open record durable.
 
-        Raises ``CapRefusedError`` or ``AuthorityUnavailableError``; then nothing is held.
+        Raises ``CapRefusedError`` or ``AuthorityUnavailableError``; then nothing is held, unless
+        the record may be on the disk all the same: what is found there counts its reservation.
         """
         runtime = self._runtime
         hold = await self._reserve(attempt_id, exchange, caps, reserved)
@@ -156,11 +170,16 @@ class Attempts:
             await runtime.journal.open(record)
         except asyncio.CancelledError:
             # The record may be on its way to the disk: an open record has a close.
-            await asyncio.shield(self.close(attempt, "not_sent"))
+            with suppress(UnrecordedError):
+                await asyncio.shield(self.close(attempt, "not_sent"))
+            raise
+        except SpoolFullError:  # refused before anything was written
+            self._metrics.open_attempts.dec()
+            runtime.slices.settle(hold, NOTHING)
             raise
         except BaseException:
             self._metrics.open_attempts.dec()
-            runtime.slices.settle(hold, NOTHING)
+            runtime.slices.keep(hold)
             raise
         reach("calls.after-open")
         return attempt
@@ -206,6 +225,8 @@ class Attempts:
 
         ``amount_micro_usd`` is for what is not priced by tokens; else the usage is priced. Without
         either, an attempt that may have been billed is ``unknown``.
+
+        Raises ``UnrecordedError``.
         """
         if attempt.outcome is not None:
             return
@@ -250,7 +271,10 @@ class Attempts:
         settling = self._settling(attempt)
         closing = asyncio.ensure_future(runtime.journal.close(record))
         closing.add_done_callback(lambda done: self._closed(attempt, actual, settling, done))
-        await asyncio.shield(closing)
+        try:
+            await asyncio.shield(closing)
+        except AuthorityUnavailableError as error:
+            raise UnrecordedError(sent=outcome != "not_sent") from error
         reach("calls.after-close")
 
     def _closed(
@@ -261,14 +285,32 @@ class Attempts:
         done: asyncio.Future[None],
     ) -> None:
         slices = self._runtime.slices
-        if actual is None or done.cancelled() or done.exception() is not None:
+        lost = done.cancelled() or done.exception() is not None
+        if actual is None or lost:
             slices.keep(attempt.hold)
         else:
             slices.settle(attempt.hold, actual)
+        if lost:
+            self._unrecorded(attempt)
         if settling is not None:
             settling.end()
         self._metrics.open_attempts.dec()
         self._told(attempt, attempt.usage)
+
+    def _unrecorded(self, attempt: Attempt) -> None:
+        """What the next start makes of an open record without a close. What is known of the
+        attempt is in the log alone."""
+        self._log.error(
+            "attempt_not_recorded",
+            attempt_id=attempt.id,
+            outcome=attempt.outcome,
+            input_tokens=attempt.usage.all_input_tokens,
+            output_tokens=attempt.usage.output_tokens,
+            amount_micro_usd=attempt.amount_micro_usd,
+            reserved_micro_usd=attempt.reserved.micro_usd,
+        )
+        attempt.outcome, attempt.usage, attempt.overran = "unknown", NO_USAGE, False
+        attempt.amount_micro_usd = attempt.reserved.micro_usd
 
     def _settling(self, attempt: Attempt) -> Span | None:
         parent = attempt.span or attempt.exchange.span

@@ -202,24 +202,30 @@ class GrantQueue:
         self._hear(answer, batch, caps, sent_at=sent_at)
         if answer.state == "repeat":  # another process with our identity: never grant on its word
             raise AuthorityUnavailableError("the authority has heard this message before")
-        for request, verdict in zip(batch, answer.verdicts, strict=True):
-            self._decide(request, verdict)
+        decided = zip(batch, answer.verdicts, strict=True)
+        self._waiting[:0] = [r for r, verdict in decided if not self._decide(r, verdict)]
 
-    def _decide(self, request: Request, verdict: Verdict) -> None:
+    def _decide(self, request: Request, verdict: Verdict) -> bool:
+        """False: the grant came after the end of its window, where it stays idle; ask again."""
         if request.answer.done():
-            return  # its caller has left: what was granted is idle
+            return True  # its caller has left: what was granted is idle
         if not verdict.granted:
             request.answer.set_result(verdict)
-            return
+            return True
         for cap in request.caps:
             if cap.mode == "audit":
                 self._table.mark_over(cap, cap.cap_id in verdict.over)
         now = self._clock.monotonic()
         hold = self._table.reserve_granted(request.attempt_id, request.caps, request.amounts, now)
-        if hold is None:
-            self._fail([request], "the lease of this guard has ended")
-        else:
+        if hold is not None:
             request.answer.set_result(hold)
+        elif not self._table.is_live(now):
+            self._fail([request], "the lease of this guard has ended")
+        elif request.tries < TRIES:
+            return False
+        else:
+            self._fail([request], "each grant came after the end of its window")
+        return True
 
     async def _send_fence(self, incarnation: int) -> None:
         lost = self._fence or []

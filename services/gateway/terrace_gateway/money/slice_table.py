@@ -8,7 +8,7 @@ from math import inf
 
 from terrace_gateway.calls.ports import Amounts, Cap, Charge, Hold
 from terrace_gateway.money.grants import Ask, SliceState
-from terrace_gateway.money.held_slice import HeldSlice
+from terrace_gateway.money.held_slice import WINDOW_MARGIN_SECONDS, HeldSlice
 
 GAUGE = "concurrency"
 FORGET_SECONDS = 3600.0
@@ -65,11 +65,14 @@ class SliceTable:
     ) -> Hold | None:
         """What the authority has just granted for these caps: it judged window and room.
 
-        ``None``: the lease has ended meanwhile.
+        ``None``: the lease or a window has ended meanwhile.
         """
         if now >= self.lease_ends_at:
             return None
         found = [(self._current[cap.cap_id], amounts.of(cap.dimension)) for cap in caps]
+        # It has just said how long the window lasts: no margin is needed.
+        if any(now >= held.ends_at + WINDOW_MARGIN_SECONDS for held, _ in found):
+            return None
         return self._hold(attempt_id, found, now)
 
     def _hold(self, attempt_id: str, found: list[tuple[HeldSlice, int]], now: float) -> Hold:
@@ -89,7 +92,9 @@ class SliceTable:
         running.discard(hold.attempt_id)
         if hold.incarnation == self.incarnation:
             for charge, amount in zip(hold.charges, used, strict=True):
-                held = self._slices[charge.counter_id]
+                held = self._slices.get(charge.counter_id)
+                if held is None:  # forgotten: nothing of it was held
+                    continue
                 held.outstanding -= charge.amount
                 if charge.dimension != GAUGE:
                     held.used += amount
@@ -170,7 +175,8 @@ class SliceTable:
         return list(self._slices)
 
     def forget_ended(self, now: float) -> None:
-        """Drop slices of windows that ended long ago and that no attempt holds."""
+        """Drop slices of windows that ended long ago and of which no attempt holds anything. Who
+        has reserved 0 of one may still come."""
         for counter, held in list(self._slices.items()):
             if held.ends_at + FORGET_SECONDS < now and held.outstanding == 0 == held.aside:
                 del self._slices[counter]

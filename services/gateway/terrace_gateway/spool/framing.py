@@ -32,6 +32,7 @@ class FrameKind(Enum):
     FINAL = b"F"  # an entry that closes its attempt for good; key: the attempt
     ENTRY = b"E"  # any other entry; key: the attempt, or empty
     SEAL = b"S"  # the chain ends here
+    HOLE = b"X"  # over what a write lost before it was durable; holds nothing, has no number
 
 
 @frozen
@@ -64,8 +65,10 @@ class Scan:
     """Behind the last whole frame; from here on it may be written."""
     damage: tuple[tuple[int, int], ...]
     """Ranges that had been durable and cannot be read."""
+    holes: tuple[tuple[int, int], ...]
+    """Ranges before ``end`` that never became durable and cannot be read."""
     torn: int
-    """Bytes of a write that never became durable, behind ``end``."""
+    """Bytes of a write that never became durable: holes, and what is behind ``end``."""
 
 
 def encode_frame(frame: Frame) -> bytes:
@@ -78,6 +81,19 @@ def encode_frame(frame: Frame) -> bytes:
     payload = inner + key + frame.body
     crc = zlib.crc32(payload, zlib.crc32(len(payload).to_bytes(4, "little")))
     return _OUTER.pack(MAGIC, len(payload), crc) + payload
+
+
+def cover(size: int) -> bytes:
+    """Frames that say that ``size`` bytes, at least ``FRAME_BYTES``, hold nothing."""
+    parts: list[bytes] = []
+    while size:
+        part = min(size, MAX_PAYLOAD_BYTES)
+        if 0 < size - part < FRAME_BYTES:
+            part -= FRAME_BYTES
+        body = bytes(part - FRAME_BYTES)
+        parts.append(encode_frame(Frame(FrameKind.HOLE, 0, 0, 0, bytes(32), bytes(32), "", body)))
+        size -= part
+    return b"".join(parts)
 
 
 def decode_frame(data: bytes | memoryview, offset: int = 0) -> tuple[Frame, int] | None:
@@ -134,5 +150,6 @@ def scan(data: bytes) -> Scan:
     damage = [part for part in unreadable if part[0] < synced]
     if offset < synced:
         damage.append((offset, synced))
-    torn = sum(end - begin for begin, end in unreadable if begin >= synced) + len(tail)
-    return Scan(tuple(frames), offset, tuple(damage), torn)
+    holes = tuple(part for part in unreadable if part[0] >= synced)
+    torn = sum(end - begin for begin, end in holes) + len(tail)
+    return Scan(tuple(frames), offset, tuple(damage), holes, torn)

@@ -1,12 +1,14 @@
 """Group commits of one log: what is appended while a sync runs shares the next one.
 
 The event loop applies and writes a group itself, into room that is there, and the kernel syncs
-it. A group that makes, grows or deletes files is done in a thread.
+it. A group that makes, grows or deletes files is done in a thread. A volume that lets a group wait
+for too long is given up.
 """
 
 import asyncio
+import errno
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
@@ -19,6 +21,14 @@ from terrace_gateway.spool.spool_log import SpoolLog
 from terrace_gateway.spool.syncing import Syncer, best_syncer
 
 log = structlog.get_logger()
+
+LOOK_SECONDS = 1.0
+"""Between looks at the group that runs. Its age is counted in looks: a process that was paused, or
+had no turn, has looked once all the same."""
+LATE_LOOKS = 3
+"""So old a group says that the volume does not answer now."""
+LAST_LOOKS = 15
+"""So old a group is given up, and the volume with it."""
 
 Apply = Callable[[SpoolLog], object]
 MakeSyncer = Callable[[asyncio.AbstractEventLoop, Executor, int], Syncer]
@@ -40,7 +50,7 @@ class SpoolObserver(Protocol):
         ...
 
     def dropped(self, decisions: int) -> None:
-        """Decisions that could not be recorded."""
+        """Decisions that could not be recorded, or of which that is not known."""
         ...
 
 
@@ -49,6 +59,8 @@ class _Item:
     apply: Apply
     done: asyncio.Future[None] | None
     """``None``: nobody waits."""
+    decisions: int = 0
+    """How many are lost with it."""
     files: bool = False
     """Whether it makes or deletes files."""
 
@@ -61,6 +73,8 @@ class _Group:
     began: float
     errors: list[Exception | None]
     size: int = 0
+    looks: int = 0
+    """How often it was looked at while it ran."""
 
 
 class GroupCommits:
@@ -82,12 +96,23 @@ class GroupCommits:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="spool")
         self._syncer = make_syncer(self._loop, self._thread, probe)
         self._items: list[_Item] = []
+        self._group: _Group | None = None
+        """The one that runs."""
+        self._looking = self._loop.call_later(LOOK_SECONDS, self._look)
         self._running = True
         self._idle = asyncio.Event()
         self._idle.set()
         self._grown = grown
         self.broken: str | None = None
         """Why nothing is accepted any more; ``None``: it works."""
+        self.given_up = False
+        """A group was given up: the volume may have its files in use until the process ends."""
+
+    @property
+    def answers(self) -> bool:
+        """The volume answers in time."""
+        group = self._group
+        return self.broken is None and (group is None or group.looks < LATE_LOOKS)
 
     def append(self, apply: Apply, *, files: bool = False) -> asyncio.Future[None]:
         """Done when it is durable, also if nobody waits for that.
@@ -96,24 +121,26 @@ class GroupCommits:
         deletes files.
         """
         done: asyncio.Future[None] = self._loop.create_future()
-        self._put(_Item(apply, done, files))
+        self._put(_Item(apply, done, files=files))
         return done
 
-    def append_soon(self, apply: Apply) -> None:
-        """Nobody waits; the observer hears of what could not be recorded."""
-        self._put(_Item(apply, None))
+    def append_soon(self, apply: Apply, *, decisions: int) -> None:
+        """Nobody waits; the observer hears of so many ``decisions`` if it could not be recorded."""
+        self._put(_Item(apply, None, decisions))
 
     async def stop(self) -> None:
         """Commit what was appended. A later append is refused."""
         self._running = False
         await self._idle.wait()
+        self._looking.cancel()
         self._syncer.close()
-        self._thread.shutdown()
+        self._thread.shutdown(wait=not self.given_up)
 
     def _put(self, item: _Item) -> None:
         if not self._running:
             if item.done is not None:
                 item.done.set_exception(SpoolBrokenError("the journal is not running"))
+            self._dropped(item.decisions)
             return
         self._items.append(item)
         if self._idle.is_set():
@@ -126,7 +153,7 @@ class GroupCommits:
             self._idle.set()
             return
         items, self._items = self._items, []
-        group = _Group(items, time.perf_counter(), [])
+        group = self._group = _Group(items, time.perf_counter(), [])
         if self.broken is not None:  # what was refused then must not reach the disk now
             self._fail(group, SpoolBrokenError(self.broken))
             self._committed(group)
@@ -147,6 +174,8 @@ class GroupCommits:
         self._committed(group)
 
     def _synced(self, group: _Group, error: OSError | None) -> None:
+        if group is not self._group:  # given up meanwhile
+            return
         if error is None:
             self._log.written_is_durable()
         else:
@@ -169,9 +198,39 @@ class GroupCommits:
 
     def _committed(self, group: _Group) -> None:
         """Tell who waits, and go on with what was appended meanwhile."""
+        if group is not self._group:  # given up meanwhile
+            return
+        self._group = None
         self._observed(group)
         reach("journal.before-answer")
-        for item, error in zip(group.items, group.errors, strict=True):
+        self._tell(group.items, group.errors)
+        self._grown.set()
+        self._turn()
+
+    def _look(self) -> None:
+        self._looking = self._loop.call_later(LOOK_SECONDS, self._look)
+        group = self._group
+        if group is None:
+            return
+        group.looks += 1
+        if group.looks == LATE_LOOKS:
+            log.warning("spool_waits_for_its_volume", records=len(group.items))
+        elif group.looks >= LAST_LOOKS:
+            self._give_up(group)
+
+    def _give_up(self, group: _Group) -> None:
+        """Nobody waits any longer. What was written may be durable or not."""
+        self.given_up = True
+        self._group = None
+        broken = self._broken_by(OSError(errno.ETIMEDOUT, "the volume does not answer"))
+        self._tell(group.items, [broken] * len(group.items))  # its own errors: a thread has them
+        self._grown.set()
+        self._turn()
+
+    def _tell(self, items: list[_Item], errors: Sequence[Exception | None]) -> None:
+        dropped = 0
+        for item, error in zip(items, errors, strict=True):
+            dropped += 0 if error is None else item.decisions
             done = item.done
             if done is None or done.done():
                 continue
@@ -179,8 +238,7 @@ class GroupCommits:
                 done.set_result(None)
             else:
                 done.set_exception(error)
-        self._grown.set()
-        self._turn()
+        self._dropped(dropped)
 
     def _observed(self, group: _Group) -> None:
         if self._observer is None or not group.size:
@@ -188,6 +246,17 @@ class GroupCommits:
         try:
             seconds = time.perf_counter() - group.began
             self._observer.group(len(group.items), group.size, seconds)
+        except Exception:  # nobody waits longer for that
+            log.exception("spool_observer_failed")
+
+    def _dropped(self, decisions: int) -> None:
+        if not decisions:
+            return
+        log.error("decisions_dropped", decisions=decisions)
+        if self._observer is None:
+            return
+        try:
+            self._observer.dropped(decisions)
         except Exception:  # nobody waits longer for that
             log.exception("spool_observer_failed")
 
@@ -202,11 +271,8 @@ class GroupCommits:
         try:
             item.apply(self._log)
         except SpoolFullError as refused:
-            if self._observer is not None:
-                if item.done is None:
-                    self._observer.dropped(1)
-                else:
-                    self._observer.refused()
+            if self._observer is not None and item.done is not None:
+                self._observer.refused()
             return refused
         except OSError as failed:
             return self._broken_by(failed)

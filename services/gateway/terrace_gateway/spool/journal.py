@@ -165,13 +165,19 @@ class SpoolJournal:
         await self._append(lambda spool: spool.finish(), files=True)
 
     async def stop(self) -> None:
-        """Write what is queued and release the lock. A later append is refused."""
+        """Write what is queued and release the lock. A later append is refused.
+
+        Of a volume that does not answer, files and lock are the process's until it ends: it may
+        do yet what it was asked for.
+        """
         if self._flusher is not None:
             self._flusher.cancel()
             await asyncio.gather(self._flusher, return_exceptions=True)
         self._queue_notes()
         if self._commits is not None:
             await self._commits.stop()
+            if self._commits.given_up:
+                return
         if self._directory is not None:
             self._directory.close()
 
@@ -212,6 +218,11 @@ class SpoolJournal:
         """Why nothing is accepted any more; ``None``: it works."""
         return None if self._commits is None else self._commits.broken
 
+    @property
+    def answers(self) -> bool:
+        """The volume works, and answers in time."""
+        return self._commits is None or self._commits.answers
+
     def _append(self, apply: Apply, *, files: bool = False) -> asyncio.Future[None]:
         if self._commits is None:
             raise SpoolBrokenError("the journal is not running")
@@ -225,8 +236,8 @@ class SpoolJournal:
     def _queue_notes(self) -> None:
         noted = self._notes.take(self._clock.database_now())
         if self._commits is not None:
-            for fields in noted:
-                self._commits.append_soon(_deciding(fields))
+            for count, fields in noted:
+                self._commits.append_soon(_deciding(fields), decisions=count)
 
 
 def _deciding(fields: Fields) -> Apply:

@@ -50,11 +50,11 @@ class Notes:
         self._counted[key] = alike
         return True
 
-    def take(self, at: datetime) -> list[Fields]:
-        """What was decided since the last time, as entries."""
+    def take(self, at: datetime) -> list[tuple[int, Fields]]:
+        """What was decided since the last time, as entries, each with its count."""
         counted, self._counted, self._distinct = self._counted, {}, 0
         return [
-            decision_fields(item.first, count=item.count, at=at)
+            (item.count, decision_fields(item.first, count=item.count, at=at))
             for alike in counted.values()
             for item in alike.values()
         ]

@@ -1,6 +1,7 @@
 """What a dead writer left: its chain goes on, its open attempts are closed, it is sealed."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
@@ -8,7 +9,7 @@ from itertools import groupby
 import structlog
 
 from terrace_gateway.crash_points import reach
-from terrace_gateway.spool.framing import Frame, FrameKind, Scan, scan
+from terrace_gateway.spool.framing import FRAME_BYTES, Frame, FrameKind, Scan, cover, scan
 from terrace_gateway.spool.records import close_room
 from terrace_gateway.spool.segments import Segment, SpoolDirectory
 from terrace_gateway.spool.spool_log import Chain, OpenAttempt, SpoolLog
@@ -40,8 +41,9 @@ class Recovery:
 def recover(directory: SpoolDirectory, *, replica: str, at: datetime) -> Recovery:
     """Make every chain in the directory whole and sealed. Needs no database.
 
-    A torn tail is cut to the last whole record. Damage is named, never skipped in silence: what
-    can be read counts, the file is set aside after it was shipped. Raises ``OSError``.
+    A torn tail is cut to the last whole record, and holes in front of that are covered. Damage is
+    named, never skipped in silence: what can be read counts, the file is set aside after it was
+    shipped. Raises ``OSError``.
     """
     found = Recovery(damaged_writers=set(directory.damaged_writers()))
     segments = [directory.segments[number] for number in sorted(directory.segments)]
@@ -60,18 +62,22 @@ def _recover_writer(
 ) -> None:
     chain, opens = spool.chain, spool.opens
     before: Segment | None = None
+    holes = False
     for segment in segments:
         frames = [frame for _, frame in _read(segment, found, segment is segments[-1]).frames]
+        # A hole's number is 0: what is behind it was durable for nobody and tells of no loss.
         if before is not None and frames:
             own = frames[0].kind is not FrameKind.HEADER  # a header has the number before its own
             if frames[0].number > chain.number + own:
                 found.name_damage(before, f"records {chain.number + 1} to {frames[0].number - own}")
         for frame in frames:
+            holes = holes or frame.kind is FrameKind.HOLE
             _apply(frame, chain, opens, segment.number)
         before = segment
     found.incarnations[chain.writer] = chain.incarnations
-    if chain.sealed:
+    if chain.sealed and not (holes and opens):  # else its last closes were lost, the seal was not
         return
+    chain.sealed = False
     last = segments[-1]
     spool.go_on(last)
     found.abandoned += len(opens)
@@ -92,11 +98,23 @@ def _read(segment: Segment, found: Recovery, last: bool) -> Scan:
         found.name_damage(segment, f"{scanned.torn} bytes, also behind byte {scanned.end}")
     elif scanned.torn or segment.written > scanned.end:
         found.torn_bytes += scanned.torn
+        if scanned.holes:
+            _cover(segment, scanned.holes)
+            scanned = scan(segment.path.read_bytes())
         _zero(segment, scanned.end)
     for begin, end in scanned.damage:
         found.name_damage(segment, f"bytes {begin} to {end}")
     segment.written = segment.durable = scanned.end
     return scanned
+
+
+def _cover(segment: Segment, holes: Iterable[tuple[int, int]]) -> None:
+    """Make holes readable, before anything is written that says that they were synced."""
+    for begin, end in holes:
+        if end - begin >= FRAME_BYTES:  # a record's, so it is
+            segment.written = begin
+            segment.write(cover(end - begin))
+    segment.sync()
 
 
 def _zero(segment: Segment, begin: int) -> None:
@@ -110,6 +128,8 @@ def _zero(segment: Segment, begin: int) -> None:
 
 
 def _apply(frame: Frame, chain: Chain, opens: dict[str, OpenAttempt], segment: int) -> None:
+    if frame.kind is FrameKind.HOLE:
+        return
     chain.number = max(chain.number, frame.number)
     if frame.seq >= chain.seq:
         chain.seq, chain.hash = frame.seq, frame.hash

@@ -35,7 +35,7 @@ class Syncer(Protocol):
         ...
 
     def close(self) -> None:
-        """No sync is running, and none comes."""
+        """None comes. Of one that still runs nothing is told."""
         ...
 
 
@@ -107,7 +107,8 @@ class ThreadSyncer:
             error = future.exception()
             if error is not None and not isinstance(error, OSError):
                 error = OSError(errno.EIO, repr(error))
-            self._loop.call_soon_threadsafe(synced, error)
+            if not self._loop.is_closed():  # a volume that was given up
+                self._loop.call_soon_threadsafe(synced, error)
 
         self._executor.submit(os.fdatasync, fd).add_done_callback(ended)
 
