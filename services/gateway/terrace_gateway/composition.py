@@ -53,6 +53,7 @@ from terrace_gateway.runtime import Runtime
 from terrace_gateway.settings import Settings, SettingsError, read_secrets
 from terrace_gateway.spool.journal import SpoolJournal
 from terrace_gateway.standing_metrics import StandingCollector
+from terrace_gateway.turns import TurnsCollector
 from terrace_gateway.upstream.bulkhead import BulkheadLimits, Bulkheads
 from terrace_gateway.upstream.credentials import Credentials
 from terrace_gateway.upstream.dispatch import Dispatch
@@ -136,7 +137,7 @@ def build_runtime(settings: Settings) -> Runtime:
     relay = Relay(credentials, RelaySettings())
     budgets = BudgetStore(database)
     metrics.registry.register(StandingCollector(policy, slices, bulkheads, matcher))
-    return Runtime(
+    runtime = Runtime(
         settings=settings,
         secrets=secrets,
         clock=clock,
@@ -188,6 +189,8 @@ def build_runtime(settings: Settings) -> Runtime:
         telemetry=setup_telemetry("gateway", instance=settings.replica, version=VERSION),
         body_room=BodyRoom(settings.body_memory_bytes),
     )
+    metrics.registry.register(TurnsCollector(runtime.turns))
+    return runtime
 
 
 def _webhooks(policy: PolicyFeed) -> tuple[Webhook, ...] | None:

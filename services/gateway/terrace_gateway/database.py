@@ -30,6 +30,15 @@ _TABLES = "virtual_key, cap, counter, incarnation"
 # because an autovacuum gives way only then.
 _SHORT_WAIT_MS, _LONG_WAIT_MS = 100, 1500
 _SHORT_TRIES, _TRIES = 20, 25
+# What a session keeps until it ends: its mode, its plans, statements that a pooler has lost, a
+# transaction that failed. Another session may do.
+_SPOILED = (
+    psycopg.errors.ReadOnlySqlTransaction,
+    psycopg.errors.FeatureNotSupported,
+    psycopg.errors.InvalidSqlStatementName,
+    psycopg.errors.DuplicatePreparedStatement,
+    psycopg.errors.InFailedSqlTransaction,
+)
 
 
 class DatabaseConfigError(RuntimeError):
@@ -112,8 +121,8 @@ class Database:
                 async with self._pool.connection() as connection:
                     try:
                         yield connection
-                    except psycopg.errors.ReadOnlySqlTransaction:
-                        await connection.close()  # a session keeps its mode; a new one may differ
+                    except _SPOILED:
+                        await connection.close()
                         raise
         except (PoolTimeout, TooManyRequests) as error:
             raise AuthorityUnavailableError("no database connection is free") from error

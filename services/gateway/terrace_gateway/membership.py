@@ -13,7 +13,9 @@ from terrace_gateway.crash_points import reach
 from terrace_gateway.money.heartbeat import Beat, Heartbeat
 from terrace_gateway.money.slice_book import SliceBook
 from terrace_gateway.policy.feed import PolicyFeed
+from terrace_gateway.policy.store import timeline_number
 from terrace_gateway.spool.journal import SpoolJournal
+from terrace_gateway.turns import DATABASE_FAILURES, Turns
 
 log = structlog.get_logger()
 
@@ -33,6 +35,11 @@ class Membership:
         heartbeat.listeners.append(self._heard)
 
     @property
+    def turns(self) -> Turns:
+        """The beats."""
+        return self._heartbeat.turns
+
+    @property
     def last_beat(self) -> Beat | None:
         """The last answer of the database."""
         return self._heartbeat.last
@@ -49,7 +56,7 @@ class Membership:
     async def close_incarnation(self, incarnation: int) -> None:
         """Everything that this incarnation spooled is in the ledger: it gets its credit.
 
-        Raises ``AuthorityUnavailableError``.
+        Raises ``AuthorityUnavailableError``, ``psycopg.Error``.
         """
         await self._heartbeat.close(incarnation)
         log.info("incarnation_closed", incarnation=incarnation)
@@ -66,11 +73,13 @@ class Membership:
             return
         try:
             await self.close_incarnation(self._acting)
-        except AuthorityUnavailableError:
-            log.warning("incarnation_not_closed", incarnation=self._acting)
+        except DATABASE_FAILURES as error:
+            log.warning(
+                "incarnation_not_closed", incarnation=self._acting, error=type(error).__name__
+            )
 
     def _heard(self, beat: Beat) -> None:
-        self._policy.hear(beat.policy_epoch, beat.sent_at)
+        self._policy.hear(beat.policy_epoch, beat.sent_at, timeline_number(beat.timeline))
         if beat.incarnation == self._acting:
             self._slices.hear(beat)
         elif self._entering is None or self._entering.done():

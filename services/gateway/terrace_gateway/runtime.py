@@ -13,7 +13,6 @@ from terrace_common.telemetry import Telemetry
 from terrace_gateway.admin.authentication import AdminAuthenticator
 from terrace_gateway.authentication.chain import AuthenticatorChain
 from terrace_gateway.authentication.tokens import TokenVerifier
-from terrace_gateway.calls.ports import AuthorityUnavailableError
 from terrace_gateway.calls.running import RunningCall, RunningCalls
 from terrace_gateway.capture.writer import CaptureWriter
 from terrace_gateway.clock import Clock
@@ -42,7 +41,9 @@ from terrace_gateway.policy.snapshot import Snapshot
 from terrace_gateway.policy.versions import GovernanceVersions
 from terrace_gateway.prices import Prices
 from terrace_gateway.settings import Secrets, Settings
+from terrace_gateway.spool.group_commit import SpoolBrokenError
 from terrace_gateway.spool.journal import SpoolJournal
+from terrace_gateway.turns import DATABASE_FAILURES, Turns
 from terrace_gateway.upstream.bulkhead import Bulkheads
 from terrace_gateway.upstream.dispatch import Dispatch
 from terrace_gateway.upstream.translator import Translator
@@ -95,6 +96,7 @@ class Runtime:
     accepting: bool = True
     translator_ready: bool = False
     in_flight: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
+    database_turns: Turns = field(default_factory=lambda: Turns("database"))
     _background: list[asyncio.Task[None]] = field(default_factory=list[asyncio.Task[None]])
 
     async def open(self) -> None:
@@ -159,20 +161,35 @@ class Runtime:
         seconds = self.settings.ship_seconds
         if self.journal.broken is not None:
             return False
-        open_attempts = await self.journal.seal()
         try:
+            open_attempts = await self.journal.seal()
             async with asyncio.timeout(seconds):
                 shipped = await self.shipper.drain(seconds) and open_attempts == 0
-                with contextlib.suppress(AuthorityUnavailableError):
+                with contextlib.suppress(*DATABASE_FAILURES):
                     await self.key_use.flush()
                 if shipped:
                     await self.slices.give_back_all()
                     whole = self.shipper.is_whole(self.journal.chain.writer)
                     await self.membership.leave(whole=whole)
                     await self.journal.finish()
-        except TimeoutError:
+        except (TimeoutError, SpoolBrokenError):
             return False
         return shipped
+
+    @property
+    def turns(self) -> tuple[Turns, ...]:
+        """Of all background work that asks the database."""
+        return (
+            self.database_turns,
+            self.membership.turns,
+            self.policy.turns,
+            self.key_use.turns,
+            self.slice_reaper.turns,
+            self.quota_watch.turns,
+            self.reaper.turns,
+            self.budget_watch.turns,
+            self.alert_webhooks.turns,
+        )
 
     def failed(self) -> BaseException | None:
         """Why the process must end: background work that ended, or a spool that is broken."""
@@ -248,6 +265,8 @@ class Runtime:
                 self.running.cut(reason)
 
     async def _keep_database(self) -> None:
+        """Until cancelled. Raises what ends the process: ``DatabaseConfigError``, and
+        ``psycopg.Error`` of a migration that this database refuses."""
         while True:
             if not self.database.prepared:
                 try:
@@ -258,8 +277,11 @@ class Runtime:
                     OSError,
                 ) as error:
                     log.warning("database_not_there_yet", error=type(error).__name__)
+                except (psycopg.InternalError, psycopg.NotSupportedError) as error:
+                    self.database_turns.miss(error)
             if self.database.prepared and not self._has_just_beaten():
-                await self.database.probe()
+                with self.database_turns.turn():
+                    await self.database.probe()
             self.metrics.database_up.set(self.database.up)
             await asyncio.sleep(PROBE_SECONDS)
 

@@ -67,6 +67,20 @@ class TeamMapping(Section):
     team: str
 
 
+class RequiredClaim(Section):
+    """What a token must say of its bearer. A name alone stands for ``{claim: name}``."""
+
+    claim: str = Field(pattern=CLAIM_PATTERN)
+    value: str | None = Field(default=None, min_length=1, max_length=256)
+    """The claim is this text, to the letter, or a list with it; unset: the claim is the boolean
+    ``true``. No text, number or list is true."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _may_be_a_name(cls, given: object) -> object:
+        return {"claim": given} if isinstance(given, str) else given
+
+
 class OidcIssuer(_Issuer):
     """An identity provider of employees."""
 
@@ -78,10 +92,8 @@ class OidcIssuer(_Issuer):
     teams: tuple[TeamMapping, ...] = Field(default=(), strict=False)
     role_claim: str | None = Field(default=None, pattern=CLAIM_PATTERN)
     admins: tuple[AdminMapping, ...] = Field(default=(), strict=False)
-    require_claims: tuple[Annotated[str, Field(pattern=CLAIM_PATTERN)], ...] = Field(
-        default=(), strict=False
-    )
-    """Claims that must be there and true or not empty, such as ``email_verified``."""
+    require_claims: tuple[RequiredClaim, ...] = Field(default=(), strict=False)
+    """All of them must hold, such as ``email_verified`` or ``{claim: acr, value: mfa}``."""
 
     @model_validator(mode="after")
     def _claims_are_named(self) -> "OidcIssuer":

@@ -9,7 +9,7 @@ from datetime import datetime
 
 import structlog
 
-from terrace_common.governance.authentication import KubernetesIssuer, OidcIssuer
+from terrace_common.governance.authentication import KubernetesIssuer, OidcIssuer, RequiredClaim
 from terrace_common.governance.compile import UnknownSubjectError
 from terrace_gateway.authentication.token import Token
 from terrace_gateway.authentication.tokens import checked_again, claim, claim_texts
@@ -48,19 +48,34 @@ def bearer_of(token: Token, snapshot: Snapshot, *, now: datetime) -> Principal:
 
 def employee_subject(token: Token, issuer: OidcIssuer) -> str:
     """What the spec knows the bearer by. Raises ``ApiError`` (401)."""
-    for name in issuer.require_claims:
-        if not claim(token.claims, name):
-            raise ApiError(INVALID_API_KEY, f"the token is refused: claim {name} is missing")
+    for required in issuer.require_claims:
+        if not _holds(token, required):
+            wanted = "true" if required.value is None else repr(required.value)
+            raise ApiError(
+                INVALID_API_KEY, f"the token is refused: claim {required.claim} is not {wanted}"
+            )
     subject = claim(token.claims, issuer.user_claim)
     if not isinstance(subject, str) or not 0 < len(subject) <= 255:
         raise ApiError(INVALID_API_KEY, f"the token is refused: claim {issuer.user_claim} is none")
     return subject
 
 
+def person_id(issuer: OidcIssuer, subject: str) -> str:
+    """How the ledger and kill switches name a person of ``issuer``, whatever the policy says of
+    them: the same for each of their tokens."""
+    return _stable_id("oidc", issuer.issuer, subject)
+
+
+def _holds(token: Token, required: RequiredClaim) -> bool:
+    if required.value is None:
+        return claim(token.claims, required.claim) is True
+    return required.value in claim_texts(token.claims, required.claim)
+
+
 def _employee(token: Token, issuer: OidcIssuer, snapshot: Snapshot) -> Principal:
     """A user of the spec with this subject, else a member of the first team that is mapped."""
     subject = employee_subject(token, issuer)
-    key_id = _stable_id("oidc", issuer.issuer, subject)
+    key_id = person_id(issuer, subject)
     user = _user_of(snapshot, issuer=issuer.name, subject=subject)
     if user is not None:
         name, team = user

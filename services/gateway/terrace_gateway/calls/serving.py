@@ -31,6 +31,8 @@ class Call:
     request: SurfaceRequest
     hints: Mapping[str, str]
     bedrock_only: bool
+    address: str
+    """Of its client, as policies see it."""
     headers: Headers
     """What the edge adds to the answer."""
 

@@ -10,6 +10,7 @@ from datetime import datetime
 from terrace_common.governance import BedrockGuardrail
 from terrace_common.governance.compile import UnknownSubjectError
 from terrace_gateway.authentication.bearer import bearer_of
+from terrace_gateway.calls.admission import admit
 from terrace_gateway.calls.ports import MatchRequest, Principal
 from terrace_gateway.calls.serving import Call, CandidateFailedError
 from terrace_gateway.clock import Clock
@@ -52,12 +53,16 @@ class StillAllowed:
         """The call with the caps, limits and prices in force now; the same objects while the policy
         is the one that it was admitted under.
 
-        Raises ``ApiError`` if its caller may call no more (or nobody can say that now), or if its
-        texts passed guardrails that are not those of now, and ``CandidateFailedError`` if it may
-        not call this candidate.
+        Raises ``ApiError`` if its caller may call no more (or nobody can say that now), if its
+        request would not be admitted now, or if its texts passed guardrails that are not those of
+        now, and ``CandidateFailedError`` if it may not call this candidate.
         """
         principal, snapshot = await self.caller(call.principal, call.snapshot)
-        if snapshot is call.snapshot:
+        changed = snapshot is not call.snapshot
+        if changed or principal.policy.hours:  # which end without a change
+            now = self._clock.database_now()
+            admit(principal, call.request.needs, address=call.address, now=now)
+        if not changed:
             return call, candidate
         name = candidate.model.name
         killed = snapshot.killed(None, model=name, provider=candidate.model.provider)
@@ -87,7 +92,7 @@ class StillAllowed:
         snapshot = in_force.snapshot
         changed = snapshot is not known
         if changed:
-            principal = _principal(principal, snapshot, self._clock.database_now())
+            principal = found_anew(principal, snapshot, self._clock.database_now())
         if self._has_expired(principal):
             raise ApiError(INVALID_API_KEY, "the API key or token has expired")
         if in_force.standing(principal.policy).state == "ended":
@@ -102,10 +107,16 @@ class StillAllowed:
         to be in force. Raises as ``renewed``, and ``ReservedOtherwiseError``."""
         in_force = self._policy.current()
         changed = in_force.snapshot is not call.snapshot
-        if changed or not in_force.fresh or self._has_expired(call.principal):
+        if changed or not in_force.fresh or self._is_over(call.principal):
             now = await self.renewed(call, candidate)
             if now[0] is not call and _reserved_by(*now) != _reserved_by(call, candidate):
                 raise ReservedOtherwiseError
+
+    def _is_over(self, principal: Principal) -> bool:
+        hours = principal.policy.hours
+        if hours and not principal.policy.open_at(self._clock.database_now()):
+            return True
+        return self._has_expired(principal)
 
     def _has_expired(self, principal: Principal) -> bool:
         until = principal.expires_at
@@ -147,7 +158,7 @@ def _texts(principal: Principal, snapshot: Snapshot) -> tuple[object, ...]:
     return policy.guardrails, watching, policy.capture, declared, providers
 
 
-def _principal(admitted: Principal, snapshot: Snapshot, now: datetime) -> Principal:
+def found_anew(admitted: Principal, snapshot: Snapshot, now: datetime) -> Principal:
     """The caller as ``snapshot`` has it: by its key, or by what its token says. Raises ``ApiError``
     if it would be refused by it."""
     if admitted.token is not None:

@@ -1,21 +1,19 @@
 """Posts alerts to the webhooks of the spec, at least once each, until they are heard for a day."""
 
 import asyncio
-import contextlib
 import json
 from collections.abc import Callable, Sequence
 
 import aiohttp
-import psycopg
 import structlog
 from yarl import URL
 
 from terrace_common.governance.alerts import Webhook
-from terrace_gateway.calls.ports import AuthorityUnavailableError
 from terrace_gateway.crash_points import reach
 from terrace_gateway.ending import end_tasks
 from terrace_gateway.money.budget_metrics import BudgetMetrics
 from terrace_gateway.money.budget_store import CLAIM_SECONDS, BudgetAlert, BudgetStore
+from terrace_gateway.turns import Turns
 
 log = structlog.get_logger()
 
@@ -58,6 +56,7 @@ class AlertWebhooks:
         self._every_seconds = every_seconds
         self._timeout_seconds = timeout_seconds
         self._first_wait_seconds = first_wait_seconds
+        self.turns = Turns("alert_webhooks")
 
     async def run(self) -> None:
         """Deliver until cancelled."""
@@ -79,7 +78,7 @@ class AlertWebhooks:
     async def _deliver(self, webhook: Webhook, session: aiohttp.ClientSession) -> None:
         """All that is due, until one fails."""
         claim_seconds = self._timeout_seconds + CLAIM_SECONDS
-        with contextlib.suppress(AuthorityUnavailableError, psycopg.Error):
+        with self.turns.turn():
             while found := await self._store.next_delivery(webhook.name, claim_seconds):
                 alert, attempt = found
                 failure = await self._post(webhook, alert, session)
@@ -121,7 +120,7 @@ class AlertWebhooks:
         return None if 200 <= status < 300 else f"status {status}"
 
     async def _give_up(self) -> None:
-        with contextlib.suppress(AuthorityUnavailableError, psycopg.Error):
+        with self.turns.turn():
             for webhook in await self._store.give_up(GIVE_UP_SECONDS):
                 self._metrics.delivery(webhook, "given_up")
                 log.error("alert_given_up", webhook=webhook)

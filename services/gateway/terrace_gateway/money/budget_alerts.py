@@ -5,13 +5,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-import psycopg
 import structlog
 
-from terrace_gateway.calls.ports import AuthorityUnavailableError, Decision
+from terrace_gateway.calls.ports import Decision
 from terrace_gateway.crash_points import reach
 from terrace_gateway.money.budget_metrics import BudgetMetrics
 from terrace_gateway.money.budget_store import BudgetAlert, BudgetStore
+from terrace_gateway.turns import DATABASE_FAILURES, Turns
 
 log = structlog.get_logger()
 
@@ -54,6 +54,7 @@ class BudgetWatch:
         self._replica = replica
         self._every_seconds = every_seconds
         self._resting = False
+        self.turns = Turns("budget_watch")
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -64,9 +65,9 @@ class BudgetWatch:
                 if looks % LOOKS_PER_READING == 0:
                     await self.read()
                 looks += 1
-            except (AuthorityUnavailableError, psycopg.Error) as error:
-                # Alerts are no reason to end a guard that serves calls.
-                log.warning("budget_look_failed", error=type(error).__name__)
+                self.turns.done()
+            except DATABASE_FAILURES as error:
+                self.turns.miss(error)
                 self._metrics.ratios = ()
                 looks = 0
             await asyncio.sleep(self._every_seconds)
@@ -80,10 +81,7 @@ class BudgetWatch:
             try:
                 if await self._store.step(kind, number):
                     reach("alerts.after-raise")
-            except (
-                AuthorityUnavailableError,
-                psycopg.Error,
-            ) as error:  # such as a row that is locked for long
+            except DATABASE_FAILURES as error:  # such as a row that is locked for long
                 log.warning("budget_look_failed", error=type(error).__name__)
         webhooks = self._webhooks()
         if webhooks is None or self._resting:

@@ -17,6 +17,7 @@ from terrace_gateway.calls.ports import AuthorityUnavailableError
 from terrace_gateway.clock import Clock
 from terrace_gateway.crash_points import reach
 from terrace_gateway.database import Database
+from terrace_gateway.turns import Turns
 
 log = structlog.get_logger()
 
@@ -72,6 +73,7 @@ class Heartbeat:
         self._incarnation: int | None = None
         self._lock = asyncio.Lock()
         self._left = False
+        self.turns = Turns("heartbeat")
         self.last: Beat | None = None
         self.listeners: list[Callable[[Beat], None]] = []
         self.ended: list[int] = []
@@ -87,17 +89,15 @@ class Heartbeat:
         """Beat until cancelled. A beat that fails is tried again at the next turn."""
         while True:
             sent_at = self._clock.monotonic()
-            try:
+            with self.turns.turn():
                 await self.beat()
-            except AuthorityUnavailableError as error:
-                log.debug("beat_failed", error=str(error))
             took = self._clock.monotonic() - sent_at
             await asyncio.sleep(max(0.01, self._heartbeat_seconds - took))
 
     async def beat(self) -> Beat:
         """One beat; a new incarnation if there is none or its lease has ended.
 
-        Raises ``AuthorityUnavailableError``.
+        Raises ``AuthorityUnavailableError``, and ``psycopg.Error`` of what Postgres answered.
         """
         async with self._lock:
             if self._left:

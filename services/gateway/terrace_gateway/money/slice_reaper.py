@@ -2,8 +2,8 @@
 
 import asyncio
 
-from terrace_gateway.calls.ports import AuthorityUnavailableError
 from terrace_gateway.database import Database
+from terrace_gateway.turns import Turns
 
 _REAP = "SELECT free_gauges(), drop_ended_counters(%s)"
 _BATCH = 200
@@ -15,20 +15,19 @@ class SliceReaper:
     def __init__(self, database: Database, *, every_seconds: float = 5.0) -> None:
         self._database = database
         self._every_seconds = every_seconds
+        self.turns = Turns("slice_reaper")
 
     async def run(self) -> None:
         """Reap until cancelled."""
         while True:
             await asyncio.sleep(self._every_seconds)
-            try:
+            with self.turns.turn():
                 await self.reap()
-            except AuthorityUnavailableError:
-                continue
 
     async def reap(self) -> tuple[int, int]:
         """One pass: incarnations whose gauges were freed, counters that were dropped.
 
-        Raises ``AuthorityUnavailableError``.
+        Raises ``AuthorityUnavailableError``, ``psycopg.Error``.
         """
         async with self._database.connection() as connection:
             row = await (await connection.execute(_REAP, (_BATCH,))).fetchone()

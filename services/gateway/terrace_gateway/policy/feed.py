@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
+import psycopg
 import structlog
 
 from terrace_common.governance import GovernanceError
@@ -18,9 +19,11 @@ from terrace_gateway.clock import Clock
 from terrace_gateway.policy.deployed import Deployed
 from terrace_gateway.policy.lease import InForce
 from terrace_gateway.policy.records import Changes
+from terrace_gateway.policy.restricts import what_restricts
 from terrace_gateway.policy.snapshot import Snapshot, first_snapshot, next_snapshot
 from terrace_gateway.policy.store import EVERYTHING, Head
 from terrace_gateway.policy.texts import Texts
+from terrace_gateway.turns import Turns
 
 log = structlog.get_logger()
 
@@ -28,6 +31,8 @@ LEASE_SECONDS = 1.0
 POLL_SECONDS = 0.25
 RETRY_SECONDS = 0.25
 CONFIRM_SECONDS = 0.5
+NOT_IN_FORCE = "policy_not_in_force"
+"""In the log, with the reason."""
 MANY_ROWS = 500  # from here on a snapshot is made in a thread, so that calls go on
 
 Switch = Callable[[], None]
@@ -88,6 +93,7 @@ class PolicyFeed:
         self._away = False  # the last question got no answer
         self._preparing: list[Prepare] = []
         self._loaded = False  # from the database, in this process
+        self.turns = Turns("policy")
         self.problem: str | None = None
         """Why the newest version is not in force here; ``None``: it is."""
 
@@ -169,7 +175,16 @@ class PolicyFeed:
         async with self._lock:
             if self._answered_at >= began and self._loaded:
                 return
-            await self._ask()
+            try:
+                await self._ask()
+            except psycopg.Error as error:
+                self.turns.miss(error)
+                raise AuthorityUnavailableError("the database answered with an error") from error
+            except AuthorityUnavailableError as error:
+                if not isinstance(error, NoPolicyError):
+                    self.turns.miss(error)
+                raise
+            self.turns.done()
 
     async def run(self) -> None:
         """Follow the database until cancelled."""
@@ -240,25 +255,16 @@ class PolicyFeed:
         problem = f"the newest governance version cannot be used: {reason}"
         if self.problem != problem:
             defect = None if isinstance(error, _TOLD) else error
-            log.error("policy_not_in_force", error=reason, exc_info=defect)
+            log.error(NOT_IN_FORCE, error=reason, exc_info=defect)
         return problem
 
     def _take_what_restricts(self, changes: Changes) -> None:
-        # Revocations and kill switches hold all the same while ``limited`` lasts, and nothing else
-        # of the change does. The epoch stays the old one, so that all of it is asked for again.
+        # It holds all the same while ``limited`` lasts, and nothing else of the change does.
         old = self._snapshot
         if old is None:
             return
-        gone = changes.gone_keys
-        if changes.since == EVERYTHING:  # which names living keys only
-            living = {key.key_id for key in changes.keys}
-            gone = tuple(key_id for key_id in old.keys if key_id not in living)
-        kills = tuple(kill for kill in changes.kills if kill.on)
-        restricts = Changes(
-            old.epoch, old.epoch, old.timeline, version=None, gone_keys=gone, kills=kills
-        )
-        made = next_snapshot(old, restricts, old.compiled, old.undeployed)
-        if made.kills != old.kills or made.keys != old.keys:
+        made = next_snapshot(old, what_restricts(old, changes), old.compiled, old.undeployed)
+        if (made.kills, made.keys, made.secrets) != (old.kills, old.keys, old.secrets):
             self._put(made, self._prepared(made))
 
     def _build(self, changes: Changes) -> tuple[Snapshot, list[Switch]]:

@@ -1,12 +1,11 @@
 """When keys were last used: gathered in memory, written in batches, never a write per request."""
 
 import asyncio
-import contextlib
 from datetime import datetime
 
-from terrace_gateway.calls.ports import AuthorityUnavailableError
 from terrace_gateway.clock import Clock
 from terrace_gateway.database import Database
+from terrace_gateway.turns import DATABASE_FAILURES, Turns
 
 FLUSH_SECONDS = 10.0
 
@@ -21,6 +20,7 @@ class KeyUse:
         self._clock = clock
         self._every_seconds = every_seconds
         self._used: dict[str, datetime] = {}
+        self.turns = Turns("key_use")
 
     def note(self, key_id: str) -> None:
         """``key_id`` is used now."""
@@ -29,7 +29,7 @@ class KeyUse:
     async def flush(self) -> None:
         """Write what is gathered. What could not be written is kept for the next time.
 
-        Raises ``AuthorityUnavailableError``.
+        Raises ``AuthorityUnavailableError``, ``psycopg.Error``.
         """
         batch, self._used = self._used, {}
         if not batch:
@@ -39,7 +39,7 @@ class KeyUse:
                 await connection.execute(
                     "SELECT note_key_use(%s, %s)", (list(batch), list(batch.values()))
                 )
-        except AuthorityUnavailableError:
+        except DATABASE_FAILURES:
             self._used = {**batch, **self._used}
             raise
 
@@ -47,5 +47,5 @@ class KeyUse:
         """Flush every now and then until cancelled."""
         while True:
             await asyncio.sleep(self._every_seconds)
-            with contextlib.suppress(AuthorityUnavailableError):
+            with self.turns.turn():
                 await self.flush()

@@ -8,8 +8,9 @@ from typing import Any, Protocol
 import structlog
 from prometheus_client.core import GaugeMetricFamily
 
-from terrace_gateway.calls.ports import AuthorityUnavailableError, Decision
+from terrace_gateway.calls.ports import Decision
 from terrace_gateway.policy.upstream_quotas import Degraded, QuotaStanding, UpstreamQuotaStore
+from terrace_gateway.turns import Turns
 
 log = structlog.get_logger()
 
@@ -38,6 +39,7 @@ class UpstreamQuotaWatch:
         self._journal = journal
         self._every_seconds = every_seconds
         self._resting = False
+        self.turns = Turns("quota_watch")
         self.standing = QuotaStanding(0, 0, 0.0)
         """As of the last look."""
 
@@ -45,16 +47,14 @@ class UpstreamQuotaWatch:
         """Look until cancelled."""
         while True:
             await asyncio.sleep(self._every_seconds)
-            try:
+            with self.turns.turn():
                 await self.look()
-            except AuthorityUnavailableError:
-                continue
 
     async def look(self) -> int:
         """One look; how many shares it lowered, each an entry of the ledger.
 
         Raises ``AuthorityUnavailableError``: nothing was lowered, or the spool takes no entry of
-        what was (the audit record, made with the change, has it).
+        what was (the audit record, made with the change, has it); ``psycopg.Error``: nothing was.
         """
         if self._resting:
             return 0

@@ -51,7 +51,7 @@ class SavedPolicy:
         self._clock = clock
         self._key = hmac.new(pepper, b"terrace policy snapshot", hashlib.sha256).digest()
         self._boot_id = BOOT_ID.read_text().strip() if boot_id is None else boot_id
-        self._saved_epoch: tuple[int, int] | None = None
+        self._saved: Snapshot | None = None
 
     async def run(self, feed: PolicyFeed) -> None:
         """Save what is in force, and when it was confirmed, until cancelled."""
@@ -70,11 +70,11 @@ class SavedPolicy:
             return
         confirmed_at = self._clock.monotonic() - in_force.age_seconds
         snapshot = in_force.snapshot
-        identity = (snapshot.timeline, snapshot.epoch)
-        if identity != self._saved_epoch:
+        # Not its epoch: what forbids is taken over from a change whose epoch is not in force.
+        if snapshot is not self._saved:
             document = await asyncio.to_thread(_document, snapshot)
             await asyncio.to_thread(self._write, SNAPSHOT, document)
-            self._saved_epoch = identity
+            self._saved = snapshot
         self._write(
             CONFIRMED,
             {

@@ -9,6 +9,8 @@ from terrace_gateway.policy.versions import BlockedError, GovernanceVersions
 log = structlog.get_logger()
 
 ACTOR = "deployment"
+NOT_APPLIED = "governance_file_not_applied"
+"""In the log, with the reason."""
 
 
 class DeploymentFile:
@@ -37,7 +39,7 @@ class DeploymentFile:
             )  # fmt: skip
         except (BlockedError, GovernanceError) as error:
             self.problem = f"the governance file of this deployment is not in force: {error}"
-            log.error("governance_file_not_applied", error=str(error))  # noqa: TRY400
+            log.error(NOT_APPLIED, error=str(error))  # noqa: TRY400
             return
         self.problem = None
         if not applied.unchanged:

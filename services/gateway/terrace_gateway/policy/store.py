@@ -22,11 +22,7 @@ UNCAPPED = 10**18
 """Amount of a cap that is counted and not capped: a million million dollars."""
 EVERYTHING = -1
 
-# Of a service that hides it, the timeline is 0: no server has that one.
-_HEAD = (
-    "SELECT epoch, CASE timeline WHEN 'hidden' THEN 0 ELSE ('x' || timeline)::bit(32)::integer END,"
-    " clock_timestamp() FROM policy_head, database_timeline() timeline"
-)
+_HEAD = "SELECT epoch, timeline, clock_timestamp() FROM policy_head, database_timeline() timeline"
 _VERSION = (
     "SELECT version, text, digest FROM governance_version WHERE changed_epoch > %s"
     " ORDER BY version DESC LIMIT 1"
@@ -40,10 +36,8 @@ _LIVE_KEYS = (
     " AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > clock_timestamp()"
     " - interval '1 day')"
 )
-_SECRETS = (
-    "SELECT key_hash, key_id, valid_until FROM rotated_secret WHERE changed_epoch > %s"
-    " AND valid_until > clock_timestamp()"
-)
+_SECRETS = "SELECT key_hash, key_id, valid_until FROM rotated_secret WHERE changed_epoch > %s"
+_LIVE_SECRETS = " AND valid_until > clock_timestamp()"
 _CAPS = (
     "SELECT cap_id, scope, scope_id, dimension, window_kind,"
     " CASE window_kind WHEN 'calendar' THEN 0 ELSE abs(window_seconds) END, window_unit,"
@@ -61,6 +55,11 @@ class Head:
     epoch: int
     timeline: int
     now: datetime
+
+
+def timeline_number(text: str) -> int:
+    """A timeline as the database names it. Of a service that hides it 0: no server has that one."""
+    return 0 if text == "hidden" else int(text, 16)
 
 
 class PolicyStore:
@@ -82,7 +81,7 @@ class PolicyStore:
             first = since == EVERYTHING
             version = await _rows(connection, _VERSION, since)
             keys = await _rows(connection, _KEYS + (_LIVE_KEYS if first else ""), since)
-            secrets = await _rows(connection, _SECRETS, since)
+            secrets = await _rows(connection, _SECRETS + (_LIVE_SECRETS if first else ""), since)
             caps = await _rows(connection, _CAPS + (_LIVE_CAPS if first else ""), since)
             kills = await _rows(connection, _KILLS, since)
             chosen = first or await _rows(connection, _BOOK_CHOSEN, since)
@@ -106,7 +105,8 @@ async def _head(connection: Connection) -> Head:
     row = await cursor.fetchone()
     if row is None:
         raise RuntimeError("policy_head has no row")
-    return Head(*row)
+    epoch, timeline, now = row
+    return Head(epoch, timeline_number(timeline), now)
 
 
 async def _rows(connection: Connection, query: str, since: int) -> list[tuple[Any, ...]]:
