@@ -23,6 +23,9 @@ RUN_AS_USER = 10001  # guard and translator share it: the engine directory is 07
 REQUEST_ID_HEADER = "x-terrace-request-id"
 ATTEMPT_ID_HEADER = "x-terrace-attempt-id"
 ATTEMPT_ID_METADATA = "terrace-attempt-id"  # key in Bedrock's requestMetadata
+# Of attempts whose id Bedrock is told on every surface. Those of before (``att_`` and a hexadecimal
+# digit), which it was told on converse only, and those of guardrails have another.
+NAMED_ATTEMPT_PREFIX = "att_n"
 ANCHOR_PREFIX = "anchors/"  # of heads of the ledger in their bucket
 CAPTURE_CONTEXT = {"terrace": "capture"}  # KMS's encryption context of captures' data keys
 

@@ -97,6 +97,9 @@ def check(document: object) -> dict[str, Any]:
             **(config.get("litellm_settings") or {}),
             "num_retries": 0,
             "telemetry": False,
+            # What the guard says of a call goes to Bedrock as the call's metadata, so that
+            # Bedrock's log names the attempt on every surface.
+            "bedrock_request_metadata_fields": ["spend_logs_metadata"],
         },
         "general_settings": config.get("general_settings") or {},
     }

@@ -4,12 +4,13 @@ LiteLLM answers 400 or 422 of its own, too: to a 200 that it cannot read, to an 
 that had begun. So the statuses are taken where they come off the wire, below LiteLLM.
 
 ``x-terrace-upstream-status`` has the statuses of the call's answers in the order of asking
-(``lost``: none came), or ``none``: provably, nothing was sent. Without it nothing is known.
+(``lost``: none came), a 5xx with `` json`` behind it if its body says that it is JSON, or ``none``:
+provably, nothing was sent. Without it nothing is known.
 """
 
 import importlib
 import importlib.util
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from typing import Any
 
@@ -92,8 +93,12 @@ def _replace(module: str, owner: str, name: str, wrap: Wrap) -> None:
     setattr(found, name, wrap(getattr(found, name)))
 
 
-def _asked() -> Callable[[int], None]:
-    """To be called when a request is about to be sent; what it gives, with the answer's status."""
+Answered = Callable[[int, Mapping[str, str]], None]
+
+
+def _asked() -> Answered:
+    """To be called when a request is about to be sent; what it gives, with the answer's status and
+    headers."""
     calls = _calls.get()
     if calls is None:
         _elsewhere.requests += 1
@@ -101,13 +106,18 @@ def _asked() -> Callable[[int], None]:
     answers, place = calls.answers, len(calls.answers)
     answers.append(_LOST)
 
-    def answered(status: int) -> None:
-        answers[place] = str(status)
+    def answered(status: int, headers: Mapping[str, str]) -> None:
+        answers[place] = _told(status, headers)
 
     return answered
 
 
-def _nobody(_: int) -> None:
+def _told(status: int, headers: Mapping[str, str]) -> str:
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    return f"{status} json" if status >= 500 and kind == "application/json" else str(status)
+
+
+def _nobody(_: int, __: Mapping[str, str]) -> None:
     """An answer that is nobody's."""
 
 
@@ -116,7 +126,7 @@ def _awaited(status: str) -> Wrap:
         async def sent(*args: Any, **kwargs: Any) -> Any:
             answered = _asked()
             answer = await send(*args, **kwargs)
-            answered(getattr(answer, status))
+            answered(getattr(answer, status), answer.headers)
             return answer
 
         return sent
@@ -128,7 +138,7 @@ def _plain(send: Callable[..., Any]) -> Callable[..., Any]:
     def sent(*args: Any, **kwargs: Any) -> Any:
         answered = _asked()
         answer = send(*args, **kwargs)
-        answered(answer.status_code)
+        answered(answer.status_code, answer.headers)
         return answer
 
     return sent

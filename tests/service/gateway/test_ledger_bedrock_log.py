@@ -1,101 +1,24 @@
 """Bedrock's log of invocations, by botocore's own clients, against a fake with its own books."""
 
-import gzip
-import json
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
+from gateway_rig.bedrock_log import Bedrock, named, reconciler, sums
 from gateway_rig.fake_aws import FakeAws
 from gateway_rig.journal_records import close_record, open_record, unknown_close
-from gateway_rig.ledger_rig import LedgerRig, ledger_rig
+from gateway_rig.ledger_rig import ledger_rig
 from gateway_rig.postgres import Postgres
 
 from terrace_common.governance import load_governance
 from terrace_common.prices import PriceBook
-from terrace_gateway.calls.ports import OpenRecord, Usage
+from terrace_gateway.calls.ports import Usage
 from terrace_gateway.ledger.anchors import AnchorStore, make_anchor, read_anchor
-from terrace_gateway.ledger.bill_sources import BedrockBill, Candidate, Rate
-from terrace_gateway.ledger.invocation_log import (
-    BucketInvocationLog,
-    CloudWatchInvocationLog,
-    InvocationLog,
-)
-from terrace_gateway.ledger.object_store import (
-    BucketObjects,
-    ObjectStoreError,
-    aws_client,
-    open_objects,
-)
-from terrace_gateway.ledger.reconcile import Reconciler
+from terrace_gateway.ledger.object_store import ObjectStoreError, open_objects
 from terrace_gateway.ledger.recorded_prices import RecordedPrices
 from terrace_gateway.prices.store import PriceStore
-
-FOLDER = "AWSLogs/123456789012/BedrockModelInvocationLogs/us-east-1/"
-LONGEST = 60.0
-
-
-class Bedrock:
-    """The provider: charges calls and logs them, to a bucket or a group."""
-
-    def __init__(self, aws: FakeAws, kind: str) -> None:
-        self._aws, self._kind = aws, kind
-        self._written = 0
-        aws.objects["logs"] = {}
-        aws.events["bedrock"] = []
-
-    def log(self, opened: OpenRecord | None, tokens: tuple[int, int], **extra: Any) -> None:
-        at = datetime.now(UTC) if opened is None else opened.opened_at
-        self._written += 1
-        line: dict[str, Any] = {
-            "schemaType": "ModelInvocationLog", "schemaVersion": "1.0",
-            "timestamp": at.strftime("%Y-%m-%dT%H:%M:%SZ"), "accountId": "123456789012",
-            "region": "us-east-1", "requestId": f"rq-{self._written}", "operation": "Converse",
-            "modelId": "anthropic.claude", "input": {"inputTokenCount": tokens[0]},
-            "output": {"outputTokenCount": tokens[1]},
-            "requestMetadata": (
-                {} if opened is None else {"terrace-attempt-id": opened.attempt_id}
-            ),
-        }  # fmt: skip
-        text = json.dumps(line | extra)
-        if self._kind == "bucket":
-            name = f"{FOLDER}{at:%Y/%m/%d/%H}/{self._written}.json.gz"
-            body = gzip.compress(f"{text}\nnot a line\n".encode())
-            self._aws.objects["logs"][name] = body
-            self._aws.objects["logs"][f"{FOLDER}{at:%Y/%m/%d/%H}/data/x.json.gz"] = b"large body"
-        else:
-            stamp = int(at.timestamp() * 1000)
-            self._aws.events["bedrock"].append({"timestamp": stamp, "message": text})
-
-    def reader(self) -> InvocationLog:
-        if self._kind == "bucket":
-            objects = BucketObjects(aws_client("s3", region="us-east-1"), "logs")
-            return BucketInvocationLog(objects, folder=FOLDER)
-        return CloudWatchInvocationLog(aws_client("logs", region="us-east-1"), "bedrock")
-
-
-async def price(attempt: Candidate, usage: Usage) -> int | None:
-    """Ten micro-USD a token, one for a cached one."""
-    del attempt
-    return 10 * (usage.input_tokens + usage.output_tokens) + usage.cache_read_tokens
-
-
-def reconciler(
-    rig: LedgerRig, bedrock: Bedrock, rate: Rate = price, provider: str = "bedrock"
-) -> Reconciler:
-    bill = BedrockBill(bedrock.reader(), rate, grace_seconds=60, longest_call_seconds=LONGEST)
-    return Reconciler(rig.database, lambda: {provider: bill}, replica="gateway-0")
-
-
-async def sums(rig: LedgerRig) -> dict[str, int]:
-    return dict(
-        await rig.rows(
-            "SELECT attempt_id, sum(amount_micro_usd)::bigint FROM ledger_entry"
-            " WHERE attempt_id IS NOT NULL GROUP BY 1"
-        )
-    )
 
 
 @pytest.mark.parametrize("kind", ["bucket", "group"])
@@ -107,7 +30,7 @@ async def test_the_log_is_read_line_by_line(
     async with ledger_rig(postgres.url(database), tmp_path) as rig:
         made = {
             name: open_record(
-                incarnation=rig.incarnation, provider="bedrock",
+                named(), incarnation=rig.incarnation, provider="bedrock",
                 opened_at=datetime.now(UTC) if name == "young" else old,
             )
             for name in ("lost", "by_request_id", "absent", "young", "settled", "failed", "cached")
@@ -302,9 +225,9 @@ async def test_a_price_per_image_is_part_of_what_a_log_costs(
         assert await PriceStore(rig.database).apply(book, actor="jo", reason="test")
         made = {
             name: open_record(
-                incarnation=rig.incarnation, provider=model.provider, model=MODEL, opened_at=old,
-                deployment=model.upstream_model, price_version="images", policy_version=1,
-                images=images,
+                named(), incarnation=rig.incarnation, provider=model.provider, model=MODEL,
+                opened_at=old, deployment=model.upstream_model, price_version="images",
+                policy_version=1, images=images,
             )
             for name, images in {
                 "none": 0, "lost": 2, "settled": 3, "twice": 2, "refused": 2, "not billed": 2,

@@ -22,6 +22,7 @@ from terrace_gateway.ledger.keeper import LedgerKeeper
 from terrace_gateway.ledger.object_store import DirectoryObjects, ObjectStore
 from terrace_gateway.ledger.signing import read_signer
 from terrace_gateway.ledger.verify import LedgerVerifier, Verification
+from terrace_gateway.spool.records import genesis_hash
 
 Sql = psycopg.Connection[Any]
 
@@ -202,6 +203,26 @@ async def test_what_an_owner_of_the_database_does_to_the_ledger_is_found(
         finally:
             with postgres.superuser() as sql:
                 sql.execute(f"DROP DATABASE {copy} WITH (FORCE)")
+
+
+async def test_a_head_that_says_nothing_yet_hides_no_entry(
+    postgres: Postgres, database: str, tmp_path: Path
+) -> None:
+    """Without an anchor the line in table chain is all that says how long a chain is."""
+    async with ledger_rig(postgres.url(database), tmp_path) as rig:
+        await fill(rig)
+        writer = rig.journal.chain.writer
+        with postgres.superuser(database) as sql:
+            owner_may_anything(sql)
+            sql.execute("UPDATE ledger_entry SET amount_micro_usd = 0 WHERE writer = %s", (writer,))
+            sql.execute(
+                "UPDATE chain SET seq = 0, hash = %s WHERE writer = %s",
+                (genesis_hash(writer), writer),
+            )
+        found = await verify(rig.database, tmp_path)
+        assert {(finding.writer, finding.kind) for finding in found.findings} == {
+            (writer, "columns"), (writer, "truncated"),
+        }  # fmt: skip
 
 
 async def test_the_guards_own_role_cannot_change_or_delete_an_entry(

@@ -5,11 +5,14 @@ is not chat or converse (those are in test_calls.py).
 """
 
 import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
 import httpx
 import pytest
+import pytest_asyncio
 
 from terrace_common.governance import load_governance
 from terrace_gateway.calls.ports import Usage
@@ -17,9 +20,12 @@ from terrace_gateway.edge.routes import match_route
 from terrace_gateway.surfaces.request import SurfaceRequest, read_request
 from terrace_gateway.surfaces.surface import Identity, Surface
 from terrace_gateway.surfaces.upstream_request import UpstreamRequest
+from terrace_gateway.upstream.translator import Translator as Client
 
-from .conftest import Translator
+from . import fake_provider
+from .conftest import Translator, config, running
 from .fake_faces import CACHE_READ, CACHE_WRITE, INPUT_TOKENS, OUTPUT_TOKENS, THOUGHT
+from .fake_provider import FakeProvider
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -27,7 +33,11 @@ GOVERNANCE = load_governance(
     (files("terrace_common") / "examples" / "governance.local.yaml").read_text("utf-8"), "g"
 )
 USER = [{"role": "user", "content": "hi"}]
+CONVERSE = {"messages": [{"role": "user", "content": [{"text": "hi"}]}]}
 BODIES: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": USER, "max_tokens": 20},
+    "/model/bedrock-claude/converse": CONVERSE,
+    "/model/bedrock-claude/converse-stream": CONVERSE,
     "/v1/completions": {"prompt": "hi", "max_tokens": 20},
     "/v1/responses": {"input": "hi", "max_output_tokens": 20},
     "/v1/messages": {"messages": USER, "max_tokens": 20},
@@ -61,9 +71,11 @@ def made(
 ) -> tuple[SurfaceRequest, UpstreamRequest, Surface]:
     match = match_route("POST", path)
     assert match is not None
-    request = read_request(match, {"model": model, **BODIES[path], **more})
-    found = GOVERNANCE.find_model(model)
-    assert found is not None
+    named = {"model": model} if path.startswith("/v1/") else {}
+    request = read_request(match, {**named, **BODIES[path], **more})
+    claude = GOVERNANCE.find_model("bedrock-claude")
+    assert claude is not None
+    found = GOVERNANCE.find_model(model) or claude.model_copy(update={"name": model})
     upstream = request.upstream(
         governance=GOVERNANCE, model=found, attempt_id="att_1",
         traceparent="00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
@@ -112,6 +124,110 @@ async def test_stream(translator: Translator, path: str, model: str) -> None:
     assert b"fake" not in shown
     (call,) = translator.provider.calls
     assert call.headers["x-terrace-attempt-id"] == "att_1"
+
+
+NAMED = {"terrace-attempt-id": "att_1"}
+# Of a model that LiteLLM does not know, chat goes through InvokeModel, too.
+UNKNOWN_CLAUDE = "anthropic.claude-none-such-v1:0"
+LOGGED = [
+    ("/v1/chat/completions", "bedrock-claude", "converse"),
+    ("/v1/chat/completions", "bedrock-unknown", "invoke"),
+    ("/v1/completions", "bedrock-claude", "converse"),
+    ("/v1/responses", "bedrock-claude", "converse"),
+    ("/v1/messages", "bedrock-claude", "invoke"),
+    ("/v1/messages", "bedrock-nova", "converse"),
+    ("/v1/embeddings", "bedrock-embed", "invoke"),
+    ("/model/bedrock-claude/converse", "bedrock-claude", "converse"),
+]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def guards_client(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> AsyncIterator[tuple[Client, FakeProvider]]:
+    """The guard's own client, and Bedrock models of every route."""
+    folder = tmp_path_factory.mktemp("named")
+    async with fake_provider.serving() as provider:
+        models = {
+            "bedrock-unknown": UNKNOWN_CLAUDE, "bedrock-nova": "amazon.nova-lite-v1:0",
+            "bedrock-embed": "cohere.embed-english-v3",
+        }  # fmt: skip
+        configuration = config(provider.address)
+        known = configuration["model_list"][1]
+        for name, model in models.items():
+            entry = {**known["litellm_params"], "model": f"bedrock/{model}"}
+            configuration["model_list"].append({"model_name": name, "litellm_params": entry})
+        async with running(folder, provider, configuration=configuration) as translator:
+            socket, key = translator.directory / "engine.sock", translator.directory / "master-key"
+            client = Client(socket, key)
+            await client.open()
+            yield client, provider
+            await client.close()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("path", "model", "route"), LOGGED)
+async def test_bedrock_is_told_what_names_the_attempt_in_its_log(
+    guards_client: tuple[Client, FakeProvider], path: str, model: str, route: str, stream: bool
+) -> None:
+    client, provider = guards_client
+    more = {"stream": True} if stream and path.startswith("/v1") and "embed" not in path else {}
+    _, upstream, _ = made(path + "-stream" * (stream and "converse" in path), model, **more)
+    provider.calls.clear()
+    async with client.call(upstream) as answer:
+        assert b"".join([part async for part in answer.chunks()])
+    (call,) = provider.calls
+    assert route in call.path.rsplit("/", 1)[1]
+    # Converse has a field for it, InvokeModel a header: a field there would be an unknown one.
+    header = {name.lower(): value for name, value in call.headers.items()}.get(
+        "x-amzn-bedrock-request-metadata"
+    )
+    told = call.body.get("requestMetadata")
+    assert (told, header and json.loads(header)) == (
+        (NAMED, None) if route == "converse" else (None, NAMED)
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "model"),
+    [
+        *((path, "sim-small") for path in BODIES if path.startswith("/v1/")),
+        ("/v1/messages/count_tokens", "bedrock-claude"),
+    ],
+)
+async def test_openai_and_the_free_counters_are_told_nothing_more(
+    guards_client: tuple[Client, FakeProvider], path: str, model: str
+) -> None:
+    client, provider = guards_client
+    _, upstream, _ = made(path, model)
+    provider.calls.clear()
+    async with client.call(upstream) as answer:
+        assert answer.status == 200
+    (call,) = provider.calls
+    assert "terrace-attempt-id" not in json.dumps(call.body)
+    assert not [name for name in call.headers if "metadata" in name.lower()]
+
+
+@pytest.mark.parametrize("limit", [1, 20])
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        ("/v1/chat/completions", "max_tokens"),
+        ("/v1/responses", "max_output_tokens"),
+        ("/v1/messages", "max_output_tokens"),
+    ],
+)
+async def test_the_provider_is_sent_no_larger_limit_than_is_reserved_and_the_tier(
+    translator: Translator, path: str, field: str, limit: int
+) -> None:
+    """LiteLLM raises a low limit where it asks for a response."""
+    _, upstream, _ = made(path, "sim-small", limit=limit)
+    body = {**json.loads(upstream.body), "service_tier": "default"}  # as OpenAI itself is sent it
+    translator.provider.calls.clear()
+    await post(translator, replace(upstream, body=json.dumps(body).encode()))
+    (call,) = translator.provider.calls
+    assert 0 < call.body[field] <= max(limit, upstream.least_output_tokens)
+    assert call.body["service_tier"] == "default"
 
 
 @pytest.mark.parametrize("fault", [400, 401, 403, 429, 500, 503, "close"])

@@ -127,12 +127,27 @@ async def test_what_may_hide_a_lost_call_is_unknown(
 
 
 @pytest.mark.parametrize("call", BILLED, ids=ids)
-async def test_a_proxys_word_is_unknown(translator: Translator, guard: Client, call: Call) -> None:
-    html = {"content-type": "text/html"}
-    translator.provider.says.append(Said(503, b"<html>overloaded</html>", html))
+@pytest.mark.parametrize("more", [{}, {"x-request-id": "p1", "x-amzn-RequestId": "p1"}])
+@pytest.mark.parametrize("status", [500, 503])
+async def test_a_proxys_word_is_unknown_under_whatever_id(
+    translator: Translator, guard: Client, call: Call, status: int, more: dict[str, str]
+) -> None:
+    html = {"content-type": "text/html", **more}
+    translator.provider.says.append(Said(status, b"<html>overloaded</html>", html))
     how, _, body = await settled(guard, call)
     assert len(translator.provider.calls) == 1
     assert how == UNKNOWN, body
+
+
+@pytest.mark.parametrize("status", [500, 503, 529])
+@pytest.mark.parametrize("call", BILLED, ids=ids)
+async def test_the_providers_own_failure_is_free(
+    translator: Translator, guard: Client, call: Call, status: int
+) -> None:
+    translator.provider.says.append(refusal(call, status))
+    how, answered, body = await settled(guard, call)
+    assert len(translator.provider.calls) == 1
+    assert how == (UNKNOWN if answered == 200 else FREE), body
 
 
 def refusal(call: Call, status: int) -> Said:
@@ -201,7 +216,8 @@ async def test_a_provider_cannot_say_it_itself(
         answer = await translator.client.post(
             "/bedrock/model/bedrock-claude/converse", json=SURFACES[CONVERSE]
         )
-        assert answer.headers.get_list("x-terrace-upstream-status") == [str(said.status)]
+        seen = "500 json" if said.status == 500 else "200"
+        assert answer.headers.get_list("x-terrace-upstream-status") == [seen]
 
 
 async def test_what_litellm_refuses_by_itself_is_free(

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -38,6 +38,10 @@ class Candidate:
     policy_version: int | None = None
     images: int = 0
     """In its request."""
+    short_cache_writes: int = 0
+    """Tokens that its answer said were written into the cache for 5 minutes."""
+    named: bool = True
+    """The log would have its name: that it is missing there says something."""
 
 
 Rate = Callable[[Candidate, Usage], Awaitable[int | None]]
@@ -101,8 +105,9 @@ class BedrockBill:
         grace_seconds: float,
         longest_call_seconds: float,
     ) -> None:
-        """A missing line says "not billed" only ``grace_seconds`` after the call must have ended,
-        and only when the log has newer lines: it may be late, or switched off."""
+        """A missing line says "not billed" only of an attempt that it would name, only
+        ``grace_seconds`` after the call must have ended, and only when the log has newer lines: it
+        may be late, or switched off."""
         self._log = log
         self._rate = rate
         self._grace_seconds = grace_seconds
@@ -142,7 +147,8 @@ class BedrockBill:
             if attempt_id in lines:
                 found[attempt_id] = await billed_by(lines[attempt_id], candidate, self._rate)
             elif (
-                candidate.age_seconds > self._longest.total_seconds() + self._grace_seconds
+                candidate.named
+                and candidate.age_seconds > self._longest.total_seconds() + self._grace_seconds
                 and newest > candidate.opened_at
             ):
                 found[attempt_id] = Billed(0, False, 0, 0, 0, "upstream_error")
@@ -162,16 +168,25 @@ class BedrockBill:
 
 
 async def billed_by(lines: Sequence[InvocationLine], candidate: Candidate, rate: Rate) -> Billed:
-    """The sum of an attempt's lines, each request once. Each is priced as the call that it is."""
+    """The sum of an attempt's lines, each request once. Each is priced as the call that it is.
+
+    A line does not say how long its cache writes live. Those that the answer did not call short
+    are taken at the dearer price.
+    """
     distinct = {line.request_id: line for line in lines}.values()
     usages = [_usage(line) for line in distinct]
     cost = 0
     priced = True
+    short = candidate.short_cache_writes
     for usage in usages:
         if usage.all_input_tokens or usage.output_tokens:
-            one = await rate(candidate, usage)
-            cost += one or 0
-            priced = priced and one is not None
+            hour = usage.cache_write_tokens - min(short, usage.cache_write_tokens)
+            short -= usage.cache_write_tokens - hour
+            ways = [usage] if hour == 0 else [usage, replace(usage, cache_write_1h_tokens=hour)]
+            costs = [await rate(candidate, way) for way in ways]
+            known = [one for one in costs if one is not None]
+            cost += max(known, default=0)
+            priced = priced and len(known) == len(costs)
     return Billed(
         calls=len(usages),
         in_flight=False,

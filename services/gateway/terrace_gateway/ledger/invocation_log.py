@@ -126,7 +126,7 @@ def parse_line(line: bytes) -> InvocationLine | None:
             cache_write_tokens=_count(given, "cacheWriteInputTokenCount"),
             error=None if fields.get("errorCode") is None else str(fields["errorCode"]),
         )
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
         return None
 
 

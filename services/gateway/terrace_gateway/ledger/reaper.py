@@ -7,12 +7,11 @@ came back and replayed its spool) becomes a correction, never a second charge.
 
 import asyncio
 
-import psycopg
 import structlog
 
-from terrace_gateway.calls.ports import AuthorityUnavailableError
 from terrace_gateway.crash_points import reach
 from terrace_gateway.database import Database
+from terrace_gateway.turns import Turns
 
 log = structlog.get_logger()
 
@@ -63,6 +62,7 @@ class LedgerReaper:
         self._replica = replica
         self._every_seconds = every_seconds
         self._margin_seconds = margin_seconds
+        self.turns = Turns("ledger_reaper")
         self.given_up = 0
         """Since the start."""
 
@@ -70,14 +70,12 @@ class LedgerReaper:
         """Until cancelled."""
         while True:
             await asyncio.sleep(self._every_seconds)
-            try:
+            with self.turns.turn():
                 await self.reap()
-            except (AuthorityUnavailableError, psycopg.Error):
-                continue
 
     async def reap(self) -> int:
         """One pass. Returns how many attempts were given up. Raises
-        ``AuthorityUnavailableError``."""
+        ``AuthorityUnavailableError``, ``psycopg.Error``."""
         given_up = 0
         limits = {"margin": self._margin_seconds, "batch": BATCH, "silent": SILENT_SECONDS}
         async with self._database.connection() as connection:

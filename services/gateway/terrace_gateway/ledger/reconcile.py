@@ -4,6 +4,10 @@ Candidates are attempts that were given up or lost (``unknown``), and refusals t
 free; with ``recheck_hours`` also those that were settled from usage. Attempts that a live guard is
 serving are never touched: they are still open. Each provider that has a log is asked about its own
 oldest ones, so that none waits behind those of another.
+
+A missing line says something only of an attempt that the log would have named. No log has askings
+of guardrails. Bedrock's names an attempt that the guard named (see ``NAMED_ATTEMPT_PREFIX``) or has
+a request id of; others are looked for during a day, and only a line decides.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -13,10 +17,11 @@ from typing import Any, LiteralString
 import structlog
 from psycopg.types.json import Jsonb
 
+from terrace_common.names import NAMED_ATTEMPT_PREFIX
 from terrace_gateway.calls.ports import AuthorityUnavailableError
 from terrace_gateway.crash_points import reach
 from terrace_gateway.database import Database
-from terrace_gateway.ledger.bill_sources import BillSource, Candidate
+from terrace_gateway.ledger.bill_sources import BedrockBill, BillSource, Candidate
 from terrace_gateway.ledger.provider_bill import Billed, BillUnreachableError
 from terrace_gateway.ledger.reaper import SILENT_SECONDS
 from terrace_gateway.ledger.strangers import unknown_to_ledger
@@ -28,56 +33,83 @@ PASS_LIMIT = 10_000
 SECOND_LOOK_SECONDS = 24 * 3600
 MAX_DRIFTS = 100
 
-_CANDIDATES: LiteralString = """
+
+_PREFIX: LiteralString = NAMED_ATTEMPT_PREFIX
+
+
+def _named(surface: LiteralString, request_id: LiteralString) -> LiteralString:
+    """Whether the log would have its name. ``by_name``: providers whose log has not every one's."""
+    return f"""(provider <> ALL (%(by_name)s) OR {request_id} IS NOT NULL
+        OR coalesce(starts_with({surface}, 'converse'), false)
+        OR starts_with(attempt_id, '{_PREFIX}'))"""
+
+
+def _asked(named: LiteralString, purpose: LiteralString) -> LiteralString:
+    """Whether its provider is asked about it."""
+    return f"""({purpose} IS DISTINCT FROM 'guardrail' AND ({named}
+        OR opened_at > clock_timestamp() - make_interval(secs => %(day)s)))"""
+
+
+_OLD_NAMED = _named("surface", "NULL")
+_OPEN_NAMED = _named("record ->> 'surface'", "upstream_request_id")
+_CLOSED_NAMED = _named("surface", "upstream_request_id")
+_OLD = _asked(_OLD_NAMED, "NULL")
+_OPEN = _asked(_OPEN_NAMED, "record ->> 'purpose'")
+
+_CANDIDATES: LiteralString = f"""
 SELECT attempt_id, provider, CASE state WHEN 'settled' THEN 'free' ELSE state END,
        extract(epoch FROM clock_timestamp() - opened_at)::float, opened_at, model,
-       NULL::text, true, deployment, price_version, NULL::bigint, 0::bigint
-FROM attempt WHERE provider = %(provider)s
+       NULL::text, true, deployment, price_version, NULL::bigint, 0::bigint, 0::bigint,
+       {_OLD_NAMED}
+FROM attempt WHERE provider = %(provider)s AND {_OLD}
   AND (state = 'unknown' OR (state = 'settled' AND outcome = 'upstream_error'))
 UNION ALL
 SELECT attempt_id, provider, state, extract(epoch FROM clock_timestamp() - opened_at)::float,
        opened_at, record ->> 'model', upstream_request_id, false, record ->> 'deployment',
        record ->> 'price_version', (record ->> 'policy_version')::bigint,
-       coalesce((record ->> 'images')::bigint, 0)
-FROM open_attempt WHERE provider = %(provider)s AND state IN ('unknown', 'free')
+       coalesce((record ->> 'images')::bigint, 0), 0::bigint, {_OPEN_NAMED}
+FROM open_attempt WHERE provider = %(provider)s AND state IN ('unknown', 'free') AND {_OPEN}
 ORDER BY 5 LIMIT %(limit)s
-"""
+"""  # noqa: S608  constants of this module
 # "Not billed" is looked at again: a request that was on its way may have been billed since.
-_SECOND_LOOKS: LiteralString = """
+_SECOND_LOOKS: LiteralString = f"""
 SELECT attempt_id, provider, 'not_billed',
        extract(epoch FROM clock_timestamp() - opened_at)::float, opened_at, model, NULL::text, true,
-       deployment, price_version, NULL::bigint, 0::bigint
+       deployment, price_version, NULL::bigint, 0::bigint, 0::bigint, {_OLD_NAMED}
 FROM attempt
 WHERE provider = %(provider)s AND state = 'reconciled' AND outcome = 'upstream_error'
-  AND opened_at > clock_timestamp() - make_interval(secs => %(seconds)s)
+  AND opened_at > clock_timestamp() - make_interval(secs => %(seconds)s) AND {_OLD}
 UNION ALL
 SELECT attempt_id, provider, state, extract(epoch FROM clock_timestamp() - opened_at)::float,
        opened_at, record ->> 'model', upstream_request_id, false, record ->> 'deployment',
        record ->> 'price_version', (record ->> 'policy_version')::bigint,
-       coalesce((record ->> 'images')::bigint, 0)
-FROM open_attempt WHERE provider = %(provider)s AND state = 'not_billed'
+       coalesce((record ->> 'images')::bigint, 0), 0::bigint, {_OPEN_NAMED}
+FROM open_attempt WHERE provider = %(provider)s AND state = 'not_billed' AND {_OPEN}
   AND opened_at > clock_timestamp() - make_interval(secs => %(seconds)s)
 ORDER BY 5 DESC LIMIT %(limit)s
-"""
-_SETTLED: LiteralString = """
+"""  # noqa: S608  constants of this module
+_SETTLED: LiteralString = f"""
 SELECT attempt_id, provider, 'settled', extract(epoch FROM clock_timestamp() - opened_at)::float,
        opened_at, model, upstream_request_id, false, deployment, price_version, policy_version,
-       images
+       images, cache_write_tokens - cache_write_1h_tokens, {_CLOSED_NAMED}
 FROM ledger_entry
 WHERE provider = %(provider)s AND kind = 'attempt' AND NOT late AND outcome <> 'not_sent'
+  AND purpose IS DISTINCT FROM 'guardrail'
   AND opened_at > clock_timestamp() - make_interval(secs => %(seconds)s)
   AND NOT EXISTS (SELECT FROM open_attempt o WHERE o.attempt_id = ledger_entry.attempt_id)
 ORDER BY opened_at DESC LIMIT %(limit)s
-"""
-# Of providers that nobody can be asked about: they count as they are.
-_UNDECIDED: LiteralString = """
-SELECT (SELECT count(*) FROM attempt WHERE state = 'unknown' AND provider <> ALL (%(asked)s))
-     + (SELECT count(*) FROM open_attempt WHERE state = 'unknown' AND provider <> ALL (%(asked)s))
-"""
-_FORGET_FREE: LiteralString = """
-DELETE FROM open_attempt WHERE state = 'free' AND provider <> ALL (%(asked)s)
+"""  # noqa: S608  constants of this module
+# That nobody can be asked about: they count as they are.
+_UNDECIDED: LiteralString = f"""
+SELECT (SELECT count(*) FROM attempt WHERE state = 'unknown'
+        AND NOT (provider = ANY (%(asked)s) AND {_OLD}))
+     + (SELECT count(*) FROM open_attempt WHERE state = 'unknown'
+        AND NOT (provider = ANY (%(asked)s) AND {_OPEN}))
+"""  # noqa: S608  constants of this module
+_FORGET_FREE: LiteralString = f"""
+DELETE FROM open_attempt WHERE state = 'free' AND NOT (provider = ANY (%(asked)s) AND {_OPEN})
   AND opened_at < clock_timestamp() - make_interval(secs => %(seconds)s)
-"""
+"""  # noqa: S608  constants of this module
 _ORPHANS: LiteralString = """
 SELECT (SELECT count(*) FROM attempt a JOIN incarnation i USING (incarnation_id)
         WHERE a.state = 'open' AND (i.ended_at IS NOT NULL
@@ -133,7 +165,7 @@ class Reconciler:
         """One pass. Raises ``AuthorityUnavailableError``.
 
         ``trued_up`` counts attempts found on a bill, ``not_billed`` unknown ones that are on none,
-        ``still_open`` those that cannot be decided yet, ``drifted`` settled ones of the last
+        ``still_open`` those that cannot be decided (yet), ``drifted`` settled ones of the last
         ``recheck_hours`` that cost another amount than we had settled (``drift_micro_usd``:
         bill minus ledger), ``unpriced`` those whose recorded price cannot be found (nothing is
         written, they are among ``drifts``), ``unknown_calls`` lines of their logs whose attempt no
@@ -142,20 +174,22 @@ class Reconciler:
         for reap in self._reap:
             await reap()
         sources = self._sources()
-        without = {"asked": list(sources), "seconds": SECOND_LOOK_SECONDS}
+        by_name = [name for name, source in sources.items() if isinstance(source, BedrockBill)]
+        common = {"by_name": by_name, "day": SECOND_LOOK_SECONDS, "seconds": SECOND_LOOK_SECONDS}
+        without = {**common, "asked": list(sources)}
         async with self._database.connection() as connection:
             await connection.execute(_FORGET_FREE, without)
             undecided = await (await connection.execute(_UNDECIDED, without)).fetchone()
             orphans = await (await connection.execute(_ORPHANS, (SILENT_SECONDS,))).fetchone()
         tally = _Tally(still_open=sum(row[0] for row in (undecided, orphans) if row is not None))
         for provider, source in sources.items():
-            candidates = await self._candidates(_CANDIDATES, provider)
+            values = {**common, "provider": provider, "limit": PASS_LIMIT}
+            candidates = await self._candidates(_CANDIDATES, values)
             tally.checked += len(candidates)
-            group = candidates + await self._candidates(
-                _SECOND_LOOKS, provider, seconds=SECOND_LOOK_SECONDS
-            )
+            group = candidates + await self._candidates(_SECOND_LOOKS, values)
             if recheck_hours:
-                group += await self._candidates(_SETTLED, provider, seconds=recheck_hours * 3600)
+                seconds = recheck_hours * 3600
+                group += await self._candidates(_SETTLED, {**values, "seconds": seconds})
             if group:
                 await self._provider(provider, source, group, tally)
         self.corrected += tally.trued_up + tally.not_billed + tally.drifted
@@ -177,9 +211,8 @@ class Reconciler:
         }
 
     async def _candidates(
-        self, query: LiteralString, provider: str, *, seconds: int = 0
+        self, query: LiteralString, values: Mapping[str, object]
     ) -> list[Candidate]:
-        values = {"provider": provider, "seconds": seconds, "limit": PASS_LIMIT}
         async with self._database.connection() as connection:
             cursor = await connection.execute(query, values)
             return [Candidate(*row) for row in await cursor.fetchall()]

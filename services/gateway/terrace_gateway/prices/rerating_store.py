@@ -6,6 +6,7 @@ from datetime import datetime
 from psycopg.rows import DictRow, dict_row
 
 from terrace_common.prices import Units
+from terrace_gateway.admin.audit import record
 from terrace_gateway.database import Database
 from terrace_gateway.prices.rerating import PastAttempt, Rerating
 
@@ -18,7 +19,8 @@ _PAGE = f"""
            sum(output_tokens) FILTER (WHERE {_KNOWN})::bigint AS output_tokens,
            sum(cache_read_tokens) FILTER (WHERE {_KNOWN})::bigint AS cache_read_tokens,
            sum(cache_write_tokens) FILTER (WHERE {_KNOWN})::bigint AS cache_write_tokens,
-           sum(cache_write_1h_tokens) FILTER (WHERE {_KNOWN})::bigint AS cache_write_1h_tokens,
+           sum(cache_write_tokens - cache_write_1h_tokens)
+               FILTER (WHERE kind = 'attempt')::bigint AS short_cache_writes,
            sum(images)::bigint AS images, sum(amount_micro_usd)::bigint AS amount_micro_usd,
            sum(amount_micro_usd) FILTER (WHERE {_KNOWN})::bigint AS settled_micro_usd
     FROM ledger_entry
@@ -85,16 +87,24 @@ class ReratingStore:
                 )
                 row = await cursor.fetchone()
                 written += row is not None and row[0] is True
+            if written:
+                await record(
+                    connection, actor=actor, action="prices.rerate",
+                    subject=f"prices:{reratings[0].price_version}", reason=reason,
+                    detail={"written": written},
+                )  # fmt: skip
         return written
 
 
 def _past(row: DictRow) -> PastAttempt:
+    # A correction does not say how long its writes live: as reconcile has priced them.
+    short = min(row["short_cache_writes"], row["cache_write_tokens"])
     units = Units(
         input_tokens=row["input_tokens"],
         output_tokens=row["output_tokens"],
         cache_read_tokens=row["cache_read_tokens"],
-        cache_write_tokens=row["cache_write_tokens"] - row["cache_write_1h_tokens"],
-        cache_write_1h_tokens=row["cache_write_1h_tokens"],
+        cache_write_tokens=short,
+        cache_write_1h_tokens=row["cache_write_tokens"] - short,
         images=row["images"],
     )
     used = units.all_input_tokens + units.output_tokens

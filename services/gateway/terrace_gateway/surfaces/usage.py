@@ -13,6 +13,9 @@ def chat_usage(answer: object) -> Usage | None:
     ``prompt_tokens`` includes cache reads and writes. Where the provider reports nothing, LiteLLM
     (1.108) makes usage up: zeros in a plain answer, an estimate of its own tokeniser in a stream,
     which has ``text_tokens`` but no ``prompt_tokens_details``. Neither is a fact.
+
+    Some providers (Gemini's and xAI's chat) leave reasoning out of ``completion_tokens``, though
+    they bill it as output and have it in ``total_tokens``: what the total has more is output.
     """
     source = _usage_of(answer)
     total, output = _count(source, "prompt_tokens"), _count(source, "completion_tokens")
@@ -26,11 +29,12 @@ def chat_usage(answer: object) -> Usage | None:
     read = _count(cache, "cached_tokens") or 0
     written = _count(source, "cache_creation_input_tokens") or 0
     written = written or _count(cache, "cache_creation_tokens") or 0
-    return _without_cache(total, output, read, written)
+    return _without_cache(total, output, read, written, _count(source, "total_tokens"))
 
 
 def responses_usage(answer: object) -> Usage | None:
-    """Usage of a response; ``input_tokens`` includes cache reads."""
+    """Usage of a response; ``input_tokens`` includes cache reads. The total is read as in
+    ``chat_usage``."""
     source = _usage_of(answer)
     total, output = _count(source, "input_tokens"), _count(source, "output_tokens")
     if not total or output is None:
@@ -42,11 +46,15 @@ def responses_usage(answer: object) -> Usage | None:
     cache = cast("dict[str, object]", details) if isinstance(details, dict) else {}
     read = _count(cache, "cached_tokens") or 0
     written = _count(cache, "cache_creation_tokens") or _count(cache, "cache_write_tokens") or 0
-    return _without_cache(total, output, read, written)
+    return _without_cache(total, output, read, written, _count(source, "total_tokens"))
 
 
-def messages_usage(answer: object) -> Usage | None:
-    """Usage of an Anthropic message or ``message_delta``; ``input_tokens`` excludes the cache."""
+def messages_usage(answer: object, *, hour_asked: bool = False) -> Usage | None:
+    """Usage of an Anthropic message or ``message_delta``; ``input_tokens`` excludes the cache.
+
+    Cache writes that the answer does not call long or short are long if the request asked for
+    such (``hour_asked``): the dearer price.
+    """
     source = _usage_of(answer)
     lifetimes = source.get("cache_creation")
     detail = cast("dict[str, object]", lifetimes) if isinstance(lifetimes, dict) else {}
@@ -55,25 +63,31 @@ def messages_usage(answer: object) -> Usage | None:
         _count(source, "output_tokens"),
         _count(source, "cache_read_input_tokens"),
         _count(source, "cache_creation_input_tokens"),
-        _count(detail, "ephemeral_1h_input_tokens"),
+        long=_count(detail, "ephemeral_1h_input_tokens") or 0,
+        short=_count(detail, "ephemeral_5m_input_tokens") or 0,
+        hour_asked=hour_asked,
     )
 
 
-def converse_usage(answer: object) -> Usage | None:
-    """Usage of a converse answer or ``metadata`` frame; ``inputTokens`` excludes the cache."""
+def converse_usage(answer: object, *, hour_asked: bool = False) -> Usage | None:
+    """Usage of a converse answer or ``metadata`` frame; ``inputTokens`` excludes the cache.
+    ``hour_asked`` as in ``messages_usage``."""
     source = _usage_of(answer)
     details = source.get("cacheDetails")
-    long = 0
+    written = {"1h": 0, "5m": 0}
     for item in cast("list[object]", details) if isinstance(details, list) else []:
         detail = cast("dict[str, object]", item) if isinstance(item, dict) else {}
-        if detail.get("ttl") == "1h":
-            long += _count(detail, "inputTokens") or 0
+        lifetime = detail.get("ttl")
+        if isinstance(lifetime, str) and lifetime in written:
+            written[lifetime] += _count(detail, "inputTokens") or 0
     return _apart(
         _count(source, "inputTokens"),
         _count(source, "outputTokens"),
         _count(source, "cacheReadInputTokens"),
         _count(source, "cacheWriteInputTokens"),
-        long,
+        long=written["1h"],
+        short=written["5m"],
+        hour_asked=hour_asked,
     )
 
 
@@ -83,10 +97,12 @@ def embeddings_usage(answer: object) -> Usage | None:
     return Usage(total, 0) if total else None
 
 
-def _without_cache(total: int, output: int, read: int, written: int) -> Usage:
-    if read + written > total:  # then the total was without the cache
-        return Usage(total, output, read, written)
-    return Usage(total - read - written, output, read, written)
+def _without_cache(prompt: int, output: int, read: int, written: int, total: int | None) -> Usage:
+    cached = read + written
+    if cached > prompt:  # then it was without the cache, which the total may have or not
+        output = max(output, (total or 0) - prompt - cached)
+        return Usage(prompt, output, read, written)
+    return Usage(prompt - cached, max(output, (total or 0) - prompt), read, written)
 
 
 def _apart(
@@ -94,11 +110,17 @@ def _apart(
     output: int | None,
     read: int | None,
     written: int | None,
-    written_1h: int | None,
+    *,
+    long: int,
+    short: int,
+    hour_asked: bool,
 ) -> Usage | None:
     if fresh is None or output is None:
         return None
-    usage = Usage(fresh, output, read or 0, written or 0, min(written_1h or 0, written or 0))
+    written = written or 0
+    if hour_asked:
+        long = max(long, written - short)
+    usage = Usage(fresh, output, read or 0, written, min(long, written))
     return usage if usage.all_input_tokens else None
 
 

@@ -48,6 +48,7 @@ async def admin_of(
     runtime = SimpleNamespace(
         database=replica.database, policy=replica.feed, key_use=replica.use,
         versions=replica.versions, admin_authenticators=authenticators,
+        deployment=SimpleNamespace(problem=None),
         secrets=SimpleNamespace(admin_key=SecretStr(ADMIN_KEY), key_pepper=PEPPER),
     )  # fmt: skip
     modules = (keys.routes, governance.routes, kill.routes, caps.routes, models.routes)

@@ -35,9 +35,10 @@ class Behaviour:
     status: int = 200
     param: str | None = None  # of an error, as OpenAI names the field
     headers: dict[str, str] = field(default_factory=dict)
-    upstream_status: str | None = ""  # what the translator saw of a refusal; "": ``status``
+    upstream_status: str | None = ""  # seen of a refusal by the translator; "": ``status``
     die_before_answer: bool = False
     die_after_chunks: int | None = None
+    die_behind_the_end: bool = False  # of a stream that was whole
     report_usage: bool = True
     usage_so_far: bool = False  # in every chunk of a stream, as some providers do
     error_event_after: int | None = None
@@ -350,6 +351,10 @@ class FakeUpstream:
                 await response.write(frame)
             except ConnectionError:
                 break
+        if plan.die_behind_the_end:
+            await self._wait(plan)
+            assert request.transport is not None
+            request.transport.abort()
         return response
 
     async def _wait(self, plan: Behaviour) -> None:
