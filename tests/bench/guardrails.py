@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from terrace_common.governance.guardrails import DEFAULT_PERSONAL_DATA
 from terrace_gateway.guardrails.injection import InjectionGuard
 from terrace_gateway.guardrails.linear_search import compile_pattern, encode
-from terrace_gateway.guardrails.local import Named, RuleFilter, RuleGuardrail
+from terrace_gateway.guardrails.local import Named, ReadingFilter, RuleGuardrail
 from terrace_gateway.guardrails.personal_rules import personal_rules
 from terrace_gateway.guardrails.scan import RuleSet
 from terrace_gateway.guardrails.secret_rules import secret_rules
@@ -68,8 +68,9 @@ async def main() -> None:
     async def re2_pass() -> object:
         return nothing.search(data)
 
-    async def streamed() -> object:
-        part_filter = RuleFilter(secrets, hold=True)
+    async def streamed(first: str = "") -> object:
+        part_filter = ReadingFilter(secrets, hold=True)
+        part_filter.feed(first)
         for chunk in chunks:
             part_filter.feed(chunk)
         return part_filter.flush()
@@ -84,6 +85,7 @@ async def main() -> None:
     injection = InjectionGuard(named("prompt_injection"))
     rows["prompt_injection"] = lambda: injection.before([text], None)
     rows[f"secrets, in a stream of {len(chunks)} chunks"] = streamed
+    rows["secrets, in a stream of JSON"] = lambda: streamed('{"')
     if importlib.util.find_spec("detect_secrets") is not None:
         rows["detect-secrets, all plugins"] = detect_secrets_pass(text)
     base = 0.0

@@ -88,6 +88,8 @@ ISSUER = "name: corp, kind: oidc, issuer: 'https://login.acme.example', audience
         (f"{{{ISSUER}, teams: [{{value: a, team: b}}]}}", "team_claim"),
         (f"{{{ISSUER}, admins: [{{value: a, role: admin}}]}}", "role_claim"),
         (f"{{{ISSUER}, team_claim: g, teams: [{{value: a, team: nope}}]}}", "'nope'"),
+        (f"{{{ISSUER}, require_claims: ['']}}", "require_claims.0.claim"),
+        (f"{{{ISSUER}, require_claims: [{{claim: acr, value: true}}]}}", "require_claims.0.value"),
         (f"{{{ISSUER}}}, {{{ISSUER}}}", "given twice"),
         (f"{{{ISSUER.replace('https://login.acme', 'http://login.acme')}}}", "https"),
         (

@@ -26,6 +26,8 @@ class FakeGuardrailService:
         self.status = 200
         self.own_word = True
         """Whether an error is AWS's, and not of something on the way."""
+        self.page = False
+        """Whether an error is a page of HTML, whatever its headers say of AWS."""
         self.hang = False
         self.cut = False
         self.answer: bytes | None = None
@@ -61,6 +63,11 @@ class FakeGuardrailService:
             return web.json_response({"message": "source"}, status=400)
         if self.status != 200:
             own = {"x-amzn-requestid": str(uuid.uuid4())} if self.own_word else {}
+            if self.page:
+                page = "<html>no</html>"
+                return web.Response(
+                    text=page, content_type="text/html", status=self.status, headers=own
+                )
             return web.json_response({"message": "no"}, status=self.status, headers=own)
         texts = [block["text"]["text"] for block in body["content"]]
         units = sum(max(1, math.ceil(len(text) / 1000)) for text in texts)

@@ -11,7 +11,7 @@ from terrace_gateway.calls.ports import EffectivePolicy
 from terrace_gateway.edge.errors import BUDGET_EXHAUSTED, ApiError
 from terrace_gateway.guardrails.chain import GuardrailRun, Guardrails
 from terrace_gateway.guardrails.http_client import GuardrailHttp
-from terrace_gateway.guardrails.port import BilledCall
+from terrace_gateway.guardrails.port import Ask, Asking, BilledCall
 
 EXAMPLE = (files("terrace_common") / "examples" / "governance.local.yaml").read_text("utf-8")
 
@@ -31,9 +31,15 @@ class Books:
 
     def __init__(self, budget: int = 10**9) -> None:
         self.budget = budget
+        self.asked: list[Asking] = []
         self.calls: list[BilledCall] = []
         self.booked: list[int] = []
         self.outcomes: list[str] = []
+
+    @asynccontextmanager
+    async def asking(self, asking: Asking) -> AsyncGenerator[Ask]:
+        self.asked.append(asking)
+        yield Booking().before_send
 
     @asynccontextmanager
     async def attempt(self, call: BilledCall) -> AsyncGenerator["Booking"]:

@@ -149,6 +149,16 @@ async def test_an_answer_that_is_no_refusal_of_aws_may_be_billed(
     assert world.books.outcomes == ["unknown"]
 
 
+@pytest.mark.parametrize("status", [500, 503])
+async def test_a_page_of_a_proxy_is_not_awss_word_under_whatever_id(
+    world: World, status: int
+) -> None:
+    world.fake.status, world.fake.page = status, True
+    with pytest.raises(ApiError):
+        await world.run().before(["x"])
+    assert world.books.outcomes == ["unknown"]
+
+
 async def test_nothing_listens(world: World) -> None:
     world.fake.port = 1
     with pytest.raises(ApiError):

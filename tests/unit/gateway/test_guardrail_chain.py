@@ -248,3 +248,33 @@ async def test_a_stream_whose_guardrail_gives_up_loses_nothing(fails_open: bool)
     shown = stream.feed("x") + stream.feed(text) + stream.feed(" really") + stream.flush()
     assert shown.endswith(" the end really")
     assert shown.startswith("x")
+
+
+@pytest.mark.parametrize(
+    ("action", "audit"), [("flag", False), ("flag", True), ("mask", True), ("block", True)]
+)
+@pytest.mark.parametrize("size", [1, 3, 5, 1000])
+def test_what_only_records_changes_nothing_when_it_gives_up(
+    action: str, audit: bool, size: int
+) -> None:
+    spec = (
+        "  - {name: n, kind: content, action: " + action + ", on_failure: open,"
+        " patterns: [{name: n, pattern: 'a[ab]{0,9}'}]}\n"
+    )
+    run = start(guardrails_of(spec), *(() if audit else ("n",)), audit=("n",))
+    stream = run.stream()
+    assert stream is not None
+    text = "abba cd " * 12_000 + " the end abb"
+    pieces = [text[place : place + size] for place in range(0, len(text), size)]
+    assert "".join(map(stream.feed, pieces)) + stream.flush() == text
+    assert "alert" in [one[0] for one in told(run)]
+
+
+async def test_a_remote_guardrail_gets_what_arguments_in_a_stream_say() -> None:
+    remote = Scripted()
+    stream = start(Guardrails([remote]), "remote").stream()
+    assert stream is not None
+    for part, pieces in {"text": ["C:\\new ", "one"], "call": ['{"a": "x\\', 'ny\\"z"}']}.items():
+        assert "".join(stream.feed(piece, part) for piece in pieces) + stream.flush()
+    await stream.check()
+    assert remote.asked == [("C:\\new one", '{"a": "x\ny\\"z"}')]

@@ -11,7 +11,7 @@ from terrace_gateway.guardrails.http_client import GuardrailHttp
 from terrace_gateway.upstream.credentials import Credentials
 
 from .fake_guardrail_service import FakeGuardrailService, answer
-from .guardrail_world import FixedCredentials, guardrails_of, start
+from .guardrail_world import Books, FixedCredentials, guardrails_of, start
 
 pytestmark = pytest.mark.unit
 
@@ -31,13 +31,14 @@ async def http() -> AsyncIterator[GuardrailHttp]:
 
 
 def run_of(
-    fake: FakeGuardrailService, http: GuardrailHttp, action: str = "mask", seconds: float = 30
-) -> GuardrailRun:
+    fake: FakeGuardrailService, http: GuardrailHttp, action: str = "mask", seconds: float = 30,
+    meter: Books | None = None,
+) -> GuardrailRun:  # fmt: skip
     spec = (
         f"  - {{name: h, kind: http, action: {action}, url: '{fake.url}/check',"
         f" token_env: GUARD_TOKEN, timeout_seconds: {seconds}}}\n"
     )
-    return start(guardrails_of(spec, http=http), "h")
+    return start(guardrails_of(spec, http=http), "h", meter=meter or Books())
 
 
 async def test_it_is_asked_with_its_token_and_its_mask_is_applied(

@@ -119,11 +119,68 @@ def test_prose_is_hardly_held_back() -> None:
     assert max(held) <= 8
 
 
-def test_a_held_token_passes_at_the_end_of_its_part_and_the_next_part_is_fresh() -> None:
+def test_a_held_token_passes_in_a_pause_and_the_rest_of_it_does_not() -> None:
     part_filter = RuleFilter(LIBRARY, hold=True)
     assert part_filter.feed("ghp_" + "a" * 20) == ""
     assert part_filter.flush() == "ghp_" + "a" * 20
-    assert part_filter.feed("a" * 16 + " fine ") + part_filter.flush() == "a" * 16 + " fine "
+    assert not part_filter.late
+    assert part_filter.feed("a" * 15) == ""
+    assert part_filter.flush() == "a" * 15
+    assert part_filter.feed("a ") == "[masked:github-token]"
+    assert (part_filter.found, part_filter.late) == (("github-token",), True)
+
+
+@pytest.mark.parametrize("name", [*SECRETS, *sorted(set(PERSONAL) - {"ip-address", "mac-address"})])
+def test_a_secret_with_pauses_in_it_is_masked_or_found_too_late(name: str) -> None:
+    text, gone = (SECRETS | PERSONAL)[name]
+    text = f"Before. {text} After."
+    at = text.index(gone)
+    for place in range(at - 8, at + len(gone) + 1):
+        part_filter = RuleFilter(LIBRARY, hold=True)
+        shown = part_filter.feed(text[:place]) + part_filter.flush()
+        early, rest = shown, ""
+        for sign in text[place:]:
+            rest += part_filter.feed(sign)
+            if part_filter.late:
+                break
+        else:
+            rest += part_filter.flush()
+        assert part_filter.late or gone not in early + rest, (name, place)
+        # Of what comes after the pause nothing is shown that belongs to it.
+        tail = gone[max(0, place - at) :]
+        assert len(tail) < 4 or not rest.startswith(tail[:4]), (name, place)
+
+
+@settings(max_examples=800, deadline=None)
+@given(st.lists(st.text(alphabet="abcdefxyk=w12 -éz\nÉBE", max_size=6), max_size=8))
+def test_pauses_hide_nothing_from_a_scan(parts: list[str]) -> None:
+    part_filter = RuleFilter(SMALL, hold=True)
+    raw = ""
+    for part in parts:
+        part_filter.feed(part)
+        part_filter.flush()
+        raw += part
+        assert part_filter.held == 0
+    assert whole(SMALL, raw)[1] <= set(part_filter.found)
+
+
+@settings(max_examples=800, deadline=None)
+@given(
+    st.text(alphabet="abcdefxyk=w12 -éz\nÉBE", max_size=20),
+    st.text(alphabet=" .,", max_size=3),
+    st.lists(st.text(alphabet="abcdefxyk=w12 -éz\nÉBE", max_size=6), max_size=8),
+)
+def test_what_follows_a_pause_is_scanned_as_in_the_whole(
+    before: str, gap: str, parts: list[str]
+) -> None:
+    """A pause where no match can reach over changes nothing."""
+    text = before + gap + "\0\0"
+    rest = "".join(parts)
+    part_filter = RuleFilter(SMALL, hold=True)
+    shown = part_filter.feed(text) + part_filter.flush()
+    shown += "".join(map(part_filter.feed, parts)) + part_filter.flush()
+    assert (shown, set(part_filter.found)) == whole(SMALL, text + rest)
+    assert not part_filter.late
 
 
 def test_lone_surrogates_pass_unchanged() -> None:

@@ -49,8 +49,8 @@ class _Listening:
         self._conversation = conversation
         self._inner = inner
 
-    def feed(self, text: str) -> str:
-        passed = text if self._inner is None else self._inner.feed(text)
+    def feed(self, text: str, part: object = None) -> str:
+        passed = text if self._inner is None else self._inner.feed(text, part)
         self._conversation.hear(passed)
         return passed
 

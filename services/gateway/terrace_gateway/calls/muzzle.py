@@ -16,9 +16,9 @@ class Muzzle:
         self._inner = inner
         self.blocked: ApiError | None = None
 
-    def feed(self, text: str) -> str:
+    def feed(self, text: str, part: object = None) -> str:
         """What ``inner`` lets pass; nothing once it has blocked."""
-        return self._asked(lambda: self._inner.feed(text))
+        return self._asked(lambda: self._inner.feed(text, part))
 
     def flush(self) -> str:
         """As ``feed``."""

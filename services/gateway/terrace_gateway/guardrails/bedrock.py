@@ -19,7 +19,7 @@ from terrace_gateway.guardrails.bedrock_assessment import Assessment, read_asses
 from terrace_gateway.guardrails.http_client import GuardrailHttp, NotConnectedError
 from terrace_gateway.guardrails.local import Named
 from terrace_gateway.guardrails.port import BilledCall, GuardrailFailedError, Meter, PartFilter
-from terrace_gateway.upstream.refusals import LOST_4XX
+from terrace_gateway.upstream.refusals import is_json, is_own_word
 
 UNIT_CHARACTERS = 1000
 MAX_UNITS = 25
@@ -110,9 +110,8 @@ class BedrockGuard:
         body = json.dumps({"source": source, "content": content}).encode()
         signed = await self._signed(body)
         call = BilledCall(
-            guardrail=self.name,
-            provider=self._provider.name,
-            model=f"guardrail/{self.name}",
+            section=self._section,
+            signed_for=self._provider,
             deployment=f"{self._section.guardrail_id}:{self._section.guardrail_version}",
             worst_case=Amounts(
                 input_tokens=0,
@@ -152,9 +151,9 @@ class BedrockGuard:
 def _refused(status: int, headers: Mapping[str, str]) -> bool:
     """Whether AWS itself refused it, which is free. What something on the way answers may hide an
     asking that goes on, and is paid for."""
-    if 400 <= status < 500:
-        return status not in LOST_4XX
-    return status in _OWN_WORD_5XX and "x-amzn-requestid" in headers
+    if status >= 500 and (status not in _OWN_WORD_5XX or "x-amzn-requestid" not in headers):
+        return False
+    return is_own_word(status, json=is_json(headers.get("content-type", "")))
 
 
 def text_units(pieces: Sequence[Piece]) -> int:

@@ -6,7 +6,7 @@ billed for a text that was refused anyway.
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import structlog
@@ -18,6 +18,7 @@ from terrace_gateway.edge.errors import CONTENT_BLOCKED, GUARDRAIL_UNAVAILABLE, 
 from terrace_gateway.guardrails.build import build_guardrails
 from terrace_gateway.guardrails.http_client import GuardrailHttp
 from terrace_gateway.guardrails.port import Guardrail, GuardrailFailedError, Meter, PartFilter
+from terrace_gateway.surfaces.json_text import read_source
 
 log = structlog.get_logger()
 
@@ -25,6 +26,8 @@ __all__ = ["GuardrailRun", "Guardrails", "StreamFilter"]
 
 MAX_COLLECTED = 4 * 1024 * 1024
 """Characters of a streamed answer that are kept for a guardrail that must see it whole."""
+MAX_PARTS = 4096
+"""Of a streamed answer that are looked at: each is remembered until its end."""
 
 Did = Literal["block", "mask", "flag", "would_block", "would_mask", "failed", "failed_open"]
 
@@ -245,23 +248,24 @@ _DECISIONS: dict[Did, Literal["deny", "would_deny", "mask", "flag", "alert"]] = 
 @dataclass(slots=True)
 class _Stage:
     one: Applied
-    filter: PartFilter
-    told: int = 0
+    told: set[str] = field(default_factory=set[str])
     broken: bool = False
 
 
 class StreamFilter:
-    """All guardrails of one streamed answer, part by part."""
+    """All guardrails of one streamed answer, each of its parts by itself.
+
+    A part that goes on after another was begun is looked at as the one text that its client joins.
+    """
 
     def __init__(self, run: GuardrailRun, applied: Sequence[Applied]) -> None:
         self._run = run
         self._remote = [one for one in applied if not one.guardrail.local]
-        self._stages: list[_Stage] = []
-        for one in applied:
-            part_filter = one.guardrail.stream()
-            if part_filter is not None:
-                self._stages.append(_Stage(one, part_filter))
-        self._collected: list[str] = []
+        self._stages = [_Stage(one) for one in applied if one.guardrail.local]
+        self._parts: dict[object, list[PartFilter | None]] = {}
+        self._part: object = None
+        """That was fed last."""
+        self._collected: dict[object, list[str]] = {}
         self._size = 0
 
     @property
@@ -269,49 +273,70 @@ class StreamFilter:
         """Whether nothing may be shown before ``check`` has passed."""
         return any(not one.audit and one.action != "flag" for one in self._remote)
 
-    def feed(self, text: str) -> str:
+    def feed(self, text: str, part: object = None) -> str:
         """The text that may be shown now. Raises ``ApiError`` to end the stream."""
-        for stage in self._stages:
-            text = self._through(stage, text, end=False)
+        self._part = part
+        for stage, looks in zip(self._stages, self._filters(part), strict=True):
+            text = self._through(stage, looks, text, end=False)
         return self._keep(text)
 
     def flush(self) -> str:
-        """The rest of a part. Raises ``ApiError``."""
+        """What is held back of the part that was fed last. Raises ``ApiError``."""
         text = ""
-        for stage in self._stages:
-            shown = self._through(stage, text, end=False) if text else ""
-            text = shown + self._through(stage, "", end=True)
+        for stage, looks in zip(self._stages, self._filters(self._part), strict=True):
+            shown = self._through(stage, looks, text, end=False) if text else ""
+            text = shown + self._through(stage, looks, "", end=True)
+        if self._part is None:  # a text by itself: the next is another
+            self._parts.pop(None, None)
         return self._keep(text)
+
+    def _filters(self, part: object) -> list[PartFilter | None]:
+        found = self._parts.get(part)
+        if found is None:
+            if len(self._parts) >= MAX_PARTS:
+                self._give_up(GuardrailFailedError("the answer has too many parts"))
+            found = [stage.one.guardrail.stream() for stage in self._stages]
+            self._parts[part] = found
+        return found
+
+    def _give_up(self, error: GuardrailFailedError) -> None:
+        self._parts.clear()
+        for stage in self._stages:
+            if not stage.broken:
+                stage.broken = True
+                self._run.failed(stage.one, "stream", error)
 
     async def check(self) -> None:
         """At the end: ask the guardrails that must see the answer whole. Raises ``ApiError``.
 
         What such a one would mask is blocked, for the text has passed already.
         """
-        texts = ("".join(self._collected),)
-        self._collected = []
-        if not texts[0]:
+        texts = tuple(read_source("".join(pieces)) for pieces in self._collected.values())
+        self._collected = {}
+        if not texts:
             return
         for one in self._remote:
             masked = await self._run.ask(one, "stream", texts)
             if masked != texts:
                 raise self._run.blocked(one, "stream", ("masked-too-late",))
 
-    def _through(self, stage: _Stage, text: str, *, end: bool) -> str:
-        if stage.broken:
+    def _through(self, stage: _Stage, looks: PartFilter | None, text: str, *, end: bool) -> str:
+        if stage.broken or looks is None:
             return text
         try:
-            shown = stage.filter.flush() if end else stage.filter.feed(text)
+            shown = looks.flush() if end else looks.feed(text)
         except GuardrailFailedError as error:
             stage.broken = True
             self._run.failed(stage.one, "stream", error)
-            return stage.filter.rest()
-        rules = stage.filter.found
-        if len(rules) > stage.told:
-            fresh, stage.told = rules[stage.told :], len(rules)
+            return text if stage.one.action == "flag" else looks.rest()
+        found = looks.found
+        if found and (fresh := tuple(name for name in found if name not in stage.told)):
+            stage.told.update(fresh)
             if stage.one.action == "block":
                 raise self._run.blocked(stage.one, "stream", fresh)
             self._run.noticed(stage.one, "stream", fresh)
+        if looks.late and stage.one.action != "flag":
+            raise self._run.blocked(stage.one, "stream", ("masked-too-late",))
         return text if stage.one.action == "flag" else shown
 
     def _keep(self, text: str) -> str:
@@ -321,7 +346,7 @@ class StreamFilter:
                 for one in self._remote:
                     self._run.failed(one, "stream", GuardrailFailedError("the answer is too long"))
                 self._remote = []
-            self._collected.append(text)
+            self._collected.setdefault(self._part, []).append(text)
         return text
 
 

@@ -1,7 +1,7 @@
 """The connections of guardrails that are asked over HTTP."""
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
@@ -10,7 +10,7 @@ from aiohttp.connector import Connection
 from yarl import URL
 
 from terrace_gateway.guardrails.aws_signing import AmbientCredentials, AwsCredentials
-from terrace_gateway.guardrails.port import GuardrailFailedError
+from terrace_gateway.guardrails.port import Ask, GuardrailFailedError
 
 MAX_CONNECTIONS = 64
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
@@ -48,7 +48,7 @@ class GuardrailHttp:
         *,
         headers: Mapping[str, str],
         body: bytes,
-        before_send: Callable[[], Awaitable[None]] | None = None,
+        before_send: Ask | None = None,
     ) -> tuple[int, Mapping[str, str], bytes]:
         """Status, headers (lower-case names) and body, at most ``MAX_ANSWER_BYTES``.
 
@@ -77,7 +77,7 @@ class GuardrailHttp:
             _BEFORE_SEND.reset(asked)
 
 
-_BEFORE_SEND: ContextVar[Callable[[], Awaitable[None]] | None] = ContextVar("before_send")
+_BEFORE_SEND: ContextVar[Ask | None] = ContextVar("before_send")
 
 
 class _Request(aiohttp.ClientRequest):

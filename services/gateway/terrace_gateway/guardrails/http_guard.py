@@ -14,7 +14,7 @@ from terrace_common.governance.guardrails import Action, HttpGuardrail
 from terrace_gateway.calls.ports import Verdict
 from terrace_gateway.guardrails.http_client import GuardrailHttp
 from terrace_gateway.guardrails.local import Named
-from terrace_gateway.guardrails.port import GuardrailFailedError, Meter, PartFilter
+from terrace_gateway.guardrails.port import Asking, GuardrailFailedError, Meter, PartFilter
 
 MAX_RULES = 50
 _RULE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
@@ -36,20 +36,22 @@ class HttpGuard:
         self._http = http
 
     async def before(self, texts: Sequence[str], meter: Meter | None) -> Verdict:
-        """Its verdict on a prompt. Raises ``GuardrailFailedError``."""
-        del meter
-        return await self._ask("before", texts)
+        """Its verdict on a prompt. Raises ``GuardrailFailedError``; ``ApiError`` of the meter."""
+        return await self._ask("before", texts, meter)
 
     async def after(self, texts: Sequence[str], meter: Meter | None) -> Verdict:
-        """Its verdict on an answer. Raises ``GuardrailFailedError``."""
-        del meter
-        return await self._ask("after", texts)
+        """Its verdict on an answer. Raises as ``before``."""
+        return await self._ask("after", texts, meter)
 
     def stream(self) -> PartFilter | None:
         """It must see an answer whole."""
         return None
 
-    async def _ask(self, phase: Literal["before", "after"], texts: Sequence[str]) -> Verdict:
+    async def _ask(
+        self, phase: Literal["before", "after"], texts: Sequence[str], meter: Meter | None
+    ) -> Verdict:
+        if meter is None:
+            raise GuardrailFailedError("nobody says here whether it may be asked")
         headers = {"content-type": "application/json", "accept": "application/json"}
         if self._section.token_env is not None:
             token = self._http.credential(self._section.token_env)
@@ -57,9 +59,11 @@ class HttpGuard:
                 raise GuardrailFailedError(f"{self._section.token_env} is not set")
             headers["authorization"] = f"Bearer {token}"
         question = {"phase": phase, "guardrail": self.name, "texts": list(texts)}
-        status, _, body = await self._http.post(
-            self._section.url, headers=headers, body=json.dumps(question).encode()
-        )
+        body = json.dumps(question).encode()
+        async with meter.asking(Asking(section=self._section, of_answer=phase == "after")) as ask:
+            status, _, body = await self._http.post(
+                self._section.url, headers=headers, body=body, before_send=ask
+            )
         if status != 200:
             raise GuardrailFailedError(f"status {status}")
         return self._verdict(body, len(texts))

@@ -12,8 +12,9 @@ from collections.abc import Generator, Sequence
 
 from terrace_common.governance.guardrails import Action
 from terrace_gateway.calls.ports import Verdict
+from terrace_gateway.guardrails.escapes import depth_of, unescaped
 from terrace_gateway.guardrails.linear_search import compile_pattern, decode, encode, runs
-from terrace_gateway.guardrails.local import Named, scan_slices
+from terrace_gateway.guardrails.local import AskingTurns, Named, scan_slices
 from terrace_gateway.guardrails.port import Meter, PartFilter
 from terrace_gateway.guardrails.scan import Rule, RuleSet
 
@@ -106,17 +107,23 @@ class InjectionGuard:
         """The verdict; nothing is masked."""
         del meter
         found: dict[str, None] = {}
+        asking = AskingTurns()
         for text in texts:
             for start in range(0, len(text), WINDOW):
                 part = text[start : start + WINDOW + OVERLAP]
-                for view, prefix in self._views.of(part):
-                    here: dict[str, None] = {}
-                    await scan_slices(self._rules, encode(view), here)
-                    found.update(dict.fromkeys(prefix + name for name in here))
+                await self._look(part, found, asking)
+                for depth in range(1, depth_of(part) + 1):
+                    await self._look(unescaped(part, depth), found, asking)
                 await asyncio.sleep(0)
-            if hidden_text(text):
-                found[_HIDDEN] = None
         return Verdict(self.action if found else "allow", self.name, tuple(found))
+
+    async def _look(self, text: str, found: dict[str, None], asking: AskingTurns) -> None:
+        for view, prefix in self._views.of(text):
+            here: dict[str, None] = {}
+            await scan_slices(self._rules, view, here, asking)
+            found.update(dict.fromkeys(prefix + name for name in here))
+        if hidden_text(text):
+            found[_HIDDEN] = None
 
     async def after(self, texts: Sequence[str], meter: Meter | None) -> Verdict:
         """Answers are not looked at."""

@@ -3,17 +3,19 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from time import perf_counter
 
 from terrace_common.governance.guardrails import Action, Phase
 from terrace_gateway.calls.ports import Verdict
+from terrace_gateway.guardrails.escapes import MAX_DEPTH, Escapes, depth_of, like_json
 from terrace_gateway.guardrails.linear_search import decode, encode
 from terrace_gateway.guardrails.port import GuardrailFailedError, Meter
-from terrace_gateway.guardrails.scan import RuleSet, Scan, TooManyCandidatesError
+from terrace_gateway.guardrails.scan import Candidates, RuleSet, Scan, TooManyCandidatesError
 
-SLICE_BYTES = 32 * 1024
-"""Scanned at once; other calls run in between, and time limits take hold."""
-FREE_BYTES = 8 * 1024
-"""Texts of one asking up to this size are scanned without letting others run."""
+TURN_SECONDS = 0.005
+"""How long an asking holds the event loop, about; then other calls run, and time limits hold."""
+MIN_SLICE, FIRST_SLICE, MAX_SLICE = 512, 2048, 32 * 1024
+"""Characters that are scanned at once: fewer where each takes long to check."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +58,9 @@ class RuleGuardrail:
             texts=masked if found else None,
         )
 
-    def stream(self) -> "RuleFilter":
+    def stream(self) -> "ReadingFilter":
         """A filter that masks, or passes what is to be flagged only."""
-        return RuleFilter(self._rules, hold=self.action != "flag")
+        return ReadingFilter(self._rules, hold=self.action != "flag")
 
 
 async def masked_texts(
@@ -68,43 +70,82 @@ async def masked_texts(
 
     Raises ``GuardrailFailedError``.
     """
-    masked: list[str] = []
-    worked = 0
-    for text in texts:
-        data = encode(text)
-        joined = await scan_slices(rules, data, found)
-        masked.append(text if joined == data else decode(joined))
-        worked += len(data) + 64
-        if worked > FREE_BYTES:
-            worked = 0
+    asking = AskingTurns()
+    return tuple([await _masked(rules, text, found, asking) for text in texts])
+
+
+async def _masked(rules: RuleSet, text: str, found: dict[str, None], asking: "AskingTurns") -> str:
+    depths = range(depth_of(text) + 1)
+    # A mask must not tear an escape of what is JSON, so that is read as what it says first.
+    for depth in reversed(depths) if like_json(text) else depths:
+        escapes = Escapes(depth) if depth else None
+        text = await scan_slices(rules, text, found, asking, escapes)
+    return text
+
+
+class AskingTurns:
+    """The work of one asking: how much is done at once, and how much at all."""
+
+    def __init__(self) -> None:
+        self.candidates = Candidates()
+        self.slice = FIRST_SLICE
+        self._since = self._last = perf_counter()
+
+    async def share(self) -> None:
+        """After each slice: let others run once the turn is over."""
+        now = perf_counter()
+        took, self._last = now - self._last, now
+        if took > TURN_SECONDS:
+            self.slice = max(MIN_SLICE, self.slice // 2)
+        elif took < TURN_SECONDS / 4:
+            self.slice = min(MAX_SLICE, self.slice * 2)
+        if now - self._since > TURN_SECONDS:
             await asyncio.sleep(0)
-    return tuple(masked)
+            self._since = self._last = perf_counter()
 
 
-async def scan_slices(rules: RuleSet, data: bytes, found: dict[str, None]) -> bytes:
-    """One text masked, slice by slice. Raises ``GuardrailFailedError``."""
-    scan = Scan(rules, found)
+async def scan_slices(
+    rules: RuleSet,
+    text: str,
+    found: dict[str, None],
+    asking: AskingTurns,
+    escapes: Escapes | None = None,
+) -> str:
+    """One text masked, slice by slice, read without its ``escapes`` if they are given.
+
+    Raises ``GuardrailFailedError``.
+    """
+    scan = Scan(rules, found, asking.candidates, escapes.source if escapes else None)
     parts: list[bytes] = []
     place = 0
     while True:
-        end = min(place + SLICE_BYTES, len(data))
-        while end < len(data) and data[end] & 0xC0 == 0x80:  # inside of a character
-            end += 1
-        parts.append(_scanned(scan, data[place:end], end=end == len(data)))
-        if end == len(data):
-            return b"".join(parts)
-        place = end
-        await asyncio.sleep(0)
+        piece = text[place : place + asking.slice]
+        place += len(piece)
+        end = place == len(text)
+        data = encode(piece) if escapes is None else escapes.feed(piece)
+        if end and escapes is not None:
+            data += escapes.end()
+        parts.append(_scanned(scan, data, end=end))
+        await asking.share()
+        if end:
+            return decode(b"".join(parts))
 
 
 class RuleFilter:
-    """A stream's text, part by part, masked; what may still become a match is held back."""
+    """One part of a stream, piece by piece, masked; what may still become a match is held back.
 
-    def __init__(self, rules: RuleSet, *, hold: bool) -> None:
-        self._rules = rules
+    With ``escapes`` it is read without them.
+    """
+
+    def __init__(self, rules: RuleSet, *, hold: bool, escapes: Escapes | None = None) -> None:
         self._hold = hold
         self._found: dict[str, None] = {}
-        self._scan = Scan(rules, self._found)
+        self._escapes = escapes
+        self._scan = Scan(rules, self._found, source=escapes.source if escapes else None)
+        self._torn = False
+        """Half of an escape was shown."""
+        self._unread = False
+        """And the other half came later."""
 
     @property
     def found(self) -> tuple[str, ...]:
@@ -116,24 +157,121 @@ class RuleFilter:
         """How many bytes are held back."""
         return self._scan.held
 
+    @property
+    def late(self) -> bool:
+        """Whether something of a match was shown before ``feed`` went on after ``flush``."""
+        return self._scan.late or self._unread
+
     def feed(self, text: str) -> str:
         """What is decided. Raises ``GuardrailFailedError``."""
-        shown = _scanned(self._scan, encode(text), end=False)
+        self._unread = self._unread or (self._torn and bool(text))
+        data = encode(text) if self._escapes is None else self._escapes.feed(text)
+        shown = _scanned(self._scan, data, end=False)
         return decode(shown) if self._hold else text
 
     def flush(self) -> str:
-        """The rest of the part. Raises ``GuardrailFailedError``."""
-        shown = _scanned(self._scan, b"", end=True)
-        self._scan = Scan(self._rules, self._found)
+        """What is held back. Raises ``GuardrailFailedError``."""
+        shown = b""
+        if self._escapes is not None and self._escapes.cut:
+            self._torn = True
+            shown = _scanned(self._scan, self._escapes.end(), end=False)
+        try:
+            shown += self._scan.pause()
+        except TooManyCandidatesError:
+            raise _too_many() from None
         return decode(shown) if self._hold else ""
 
     def rest(self) -> str:
         """What was held when the guardrail failed."""
-        return decode(self._scan.rest()) if self._hold else ""
+        if not self._hold:
+            return ""
+        return decode(self._scan.rest(self._escapes.end() if self._escapes else b""))
+
+
+class ReadingFilter:
+    """One part of a stream as it stands, and as what it says without escapes.
+
+    What begins as JSON is read without them from its beginning, anything else once it has one: a
+    match that began in what was shown before is ``late`` then.
+    """
+
+    def __init__(self, rules: RuleSet, *, hold: bool) -> None:
+        self._rules = rules
+        self._hold = hold
+        self._begun = False
+        self._plain = True
+        """Whether it is read only as it stands so far."""
+        self._before = ""
+        """The end of what was shown of it then."""
+        self._readings = [RuleFilter(rules, hold=hold)]
+
+    @property
+    def found(self) -> tuple[str, ...]:
+        """Names of the rules that matched so far."""
+        if self._plain:
+            return self._readings[0].found
+        return tuple(dict.fromkeys(name for one in self._readings for name in one.found))
+
+    @property
+    def late(self) -> bool:
+        """Whether something of a match was shown before ``feed`` went on after ``flush``."""
+        return any(one.late for one in self._readings)
+
+    def feed(self, text: str) -> str:
+        """What is decided. Raises ``GuardrailFailedError``."""
+        if not self._begun and text and not text.isspace():
+            self._begun = True
+            if like_json(text):
+                self._plain = False
+                self._readings[:0] = reversed(self._unescaped())
+        text = _fed(self._readings, text)
+        return self._read_on(text, end=False) if self._plain else text
+
+    def flush(self) -> str:
+        """What is held back. Raises ``GuardrailFailedError``."""
+        text = _fed(self._readings, "", end=True)
+        return self._read_on(text, end=True) if self._plain else text
+
+    def rest(self) -> str:
+        """What was held when the guardrail failed."""
+        return "".join(one.rest() for one in reversed(self._readings))
+
+    def _read_on(self, text: str, *, end: bool) -> str:
+        """What was read as it stands, also without escapes from the first one on."""
+        if "\\" not in text:
+            self._before = (self._before + text)[-self._rules.span :]
+            return text
+        self._plain = False
+        more = self._unescaped()
+        # Not from the middle of a word: that it is a whole one would be a mistake.
+        known = self._before.partition(" ")[2]
+        for one in more:
+            one.feed(known)
+            one.flush()
+        self._readings += more
+        return _fed(more, text, end=end)
+
+    def _unescaped(self) -> list[RuleFilter]:
+        return [
+            RuleFilter(self._rules, hold=self._hold, escapes=Escapes(depth))
+            for depth in range(1, MAX_DEPTH + 1)
+        ]
+
+
+def _fed(readings: Sequence[RuleFilter], text: str, *, end: bool = False) -> str:
+    """What passes all of them, one after the other."""
+    for one in readings:
+        shown = one.feed(text) if text else ""
+        text = shown + one.flush() if end else shown
+    return text
 
 
 def _scanned(scan: Scan, data: bytes, *, end: bool) -> bytes:
     try:
         return scan.feed(data, end=end)
     except TooManyCandidatesError:
-        raise GuardrailFailedError("the text has too many places that look like a match") from None
+        raise _too_many() from None
+
+
+def _too_many() -> GuardrailFailedError:
+    return GuardrailFailedError("the text has too many places that look like a match")

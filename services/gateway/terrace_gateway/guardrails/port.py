@@ -1,11 +1,12 @@
-"""The port of a guardrail, and how a billed one is booked."""
+"""The port of a guardrail, and how one that is asked over the network is let and booked."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from terrace_common.governance.guardrails import Action, Phase
+from terrace_common.governance.catalogue import BedrockProvider
+from terrace_common.governance.guardrails import Action, BedrockGuardrail, HttpGuardrail, Phase
 from terrace_gateway.calls.ports import Amounts, Verdict
 
 
@@ -13,20 +14,39 @@ class GuardrailFailedError(Exception):
     """The guardrail cannot say. The message is for the log: no text of a prompt."""
 
 
-@dataclass(frozen=True, slots=True)
-class BilledCall:
-    """One asking of a guardrail that costs money."""
+Ask = Callable[[], Awaitable[object]]
+"""Awaited right before the first byte of an asking; what it raises ends it unsent."""
 
-    guardrail: str
-    provider: str
-    """Name of the spec's provider."""
-    model: str
-    """As the ledger names it: ``guardrail/<name>``."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """One asking of a guardrail over the network."""
+
+    section: BedrockGuardrail | HttpGuardrail
+    """As it was built. It gets a text only while the policy in force declares it just so."""
+    signed_for: BedrockProvider | None = None
+    """The provider whose account it is of, likewise; ``None``: it has none."""
+    of_answer: bool = False
+    """About an answer, which its caller has paid for; else about a prompt."""
+
+    @property
+    def model(self) -> str:
+        """As the ledger names it."""
+        return f"guardrail/{self.section.name}"
+
+    @property
+    def provider(self) -> str:
+        """Name of the spec's provider; empty: it has none."""
+        return "" if self.signed_for is None else self.signed_for.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BilledCall(Asking):
+    """One that costs money."""
+
     deployment: str
     worst_case: Amounts
     hard_limit_seconds: int
-    of_answer: bool = False
-    """About an answer, which its caller has paid for; else about a prompt."""
 
 
 class Bill(Protocol):
@@ -47,24 +67,39 @@ class Bill(Protocol):
 
 
 class Meter(Protocol):
-    """Books billed guardrails of one client request: each asking is an attempt of its own."""
+    """Lets guardrails of one client request be asked over the network, and books those that are
+    billed: each asking is an attempt of its own."""
+
+    def asking(self, asking: Asking) -> AbstractAsyncContextManager[Ask]:
+        """Around one asking that costs nothing; what it gives is to be awaited before it is sent.
+
+        Raises, and is cut, as ``attempt``.
+        """
+        ...
 
     def attempt(self, call: BilledCall) -> AbstractAsyncContextManager[Bill]:
         """Around one asking: reserved and durable on entry, settled and durable on exit.
 
         Raises ``ApiError`` where a cap or the authority does not allow it, or the caller may call
-        no more; ``GuardrailFailedError`` where a kill switch stops the guardrail's provider. A kill
-        switch ends an asking that runs, with the same errors.
+        no more, or the policy in force guards its prompt by another guardrail;
+        ``GuardrailFailedError`` where a kill switch stops the guardrail's provider, or that policy
+        has another guardrail for an answer. A kill switch ends an asking that runs, with the same
+        errors.
         """
         ...
 
 
 class PartFilter(Protocol):
-    """A ``TextFilter`` that tells the names of the rules it found."""
+    """A filter of one part of an answer, which tells the names of the rules it found."""
 
     @property
     def found(self) -> tuple[str, ...]:
-        """Of all parts so far."""
+        """So far."""
+        ...
+
+    @property
+    def late(self) -> bool:
+        """Whether the beginning of what it found had been shown by ``flush``."""
         ...
 
     def feed(self, text: str) -> str:
@@ -72,7 +107,7 @@ class PartFilter(Protocol):
         ...
 
     def flush(self) -> str:
-        """What is left of this part; the next ``feed`` begins another."""
+        """What is held back. The part may go on with ``feed``."""
         ...
 
     def rest(self) -> str:
@@ -123,5 +158,5 @@ class Guardrail(Protocol):
         ...
 
     def stream(self) -> PartFilter | None:
-        """A filter of one stream; ``None`` where it is not ``local``."""
+        """A filter of one part of a stream; ``None`` where it is not ``local``."""
         ...

@@ -2,7 +2,8 @@
 
 Each rule's matches have a greatest length. What can still become a match is held back; everything
 before it is decided and passes. A match at a place is looked for only once no text to come can
-change it, so the cut of the text into parts changes nothing.
+change it, so the cut of the text into parts changes nothing. Where what is held back cannot wait,
+a scan pauses: it shows it, and goes on to look for a match that reaches into what comes.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,11 +13,19 @@ from terrace_common.bounded_pattern import parse_bounded
 from terrace_gateway.guardrails.linear_search import Pattern, PatternSet, compile_pattern, decode
 
 MAX_CANDIDATES = 10_000
-"""Of one text: what looked like a match. Each is checked in Python, so there is a limit."""
+"""Of one asking, in all of its texts, or of one part of a stream: what looked like a match. Each is
+checked in Python, so there is a limit."""
 
 
 class TooManyCandidatesError(Exception):
     """The text was made so that checking it takes too long."""
+
+
+@dataclass(slots=True)
+class Candidates:
+    """How many were checked, for scans that share a limit."""
+
+    checked: int = 0
 
 
 MAX_TAIL = 16_384
@@ -67,8 +76,15 @@ class Scan:
 
     rules: RuleSet
     found: dict[str, None] = field(default_factory=dict[str, None])
+    candidates: Candidates = field(default_factory=Candidates)
+    source: Callable[[int, bytes], bytes] | None = None
+    """What stands in the source for what passes, given its place in the whole; ``None``: that."""
+    late: bool = False
+    """Whether a match was found of which something had been shown in a pause."""
     _text: bytes = b""
-    """One byte of context, and what is held."""
+    """One byte of context, what was shown in a pause and may begin a match, and what is held."""
+    _start: int = 0
+    """Where in ``_text`` a match may begin: ``_context``, or before it after a pause."""
     _context: int = 0
     _base: int = 0
     """Place of ``_text`` in the whole."""
@@ -81,7 +97,6 @@ class Scan:
     """The tails that run over the end of the text so far, and where each ends at the latest."""
     _seen: int = 0
     """The end of the text so far in the whole."""
-    _candidates: int = 0
 
     @property
     def held(self) -> int:
@@ -94,21 +109,39 @@ class Scan:
         Raises ``TooManyCandidatesError``.
         """
         self._text += data
-        text, context = self._text, self._context
-        hold = len(text)
-        unfinished = self.rules.unfinished
-        if not end and unfinished is not None and context < len(text):
-            beginning = unfinished.search(text, context)
-            hold = beginning.span()[0] if beginning is not None else hold
-            hold = self._bounded(hold)
-        if hold > context:
-            for index in self.rules.set.matching(text):
-                self._search(index, hold)
-        return self._pass(hold)
+        hold = len(self._text) if end else self._decided()
+        return self._decide(hold, keep=hold)
 
-    def rest(self) -> bytes:
-        """What has not passed, as it is, for one who goes on without this scan."""
-        return self._text[max(self._context, self._masked_to - self._base) :]
+    def pause(self) -> bytes:
+        """What is held, masked as if the text ended here. It may go on all the same.
+
+        Raises ``TooManyCandidatesError``.
+        """
+        known = dict(self._next)
+        shown = self._decide(len(self._text), keep=self._start)
+        self._next = known
+        return shown
+
+    def rest(self, more: bytes = b"") -> bytes:
+        """What has not passed and what comes after it, as it is, for one who goes on without this
+        scan."""
+        self._text += more
+        return self._sourced(max(self._context, self._masked_to - self._base), len(self._text))
+
+    def _decided(self) -> int:
+        """Up to where no text to come changes a match."""
+        text, unfinished = self._text, self.rules.unfinished
+        if unfinished is None or self._start >= len(text):
+            return len(text)
+        beginning = unfinished.search(text, self._start)
+        return self._bounded(len(text) if beginning is None else beginning.span()[0])
+
+    def _decide(self, hold: int, *, keep: int) -> bytes:
+        """Look for matches before ``hold``, and pass it; from ``keep`` on others may begin."""
+        if hold > self._start:
+            for index in self.rules.set.matching(self._text):
+                self._search(index, hold)
+        return self._pass(hold, keep)
 
     def _bounded(self, hold: int) -> int:
         """No rule spans more than its bound: what begins before cannot grow any more."""
@@ -120,7 +153,7 @@ class Scan:
 
     def _search(self, index: int, hold: int) -> None:
         rule, pattern = self.rules.rules[index], self.rules.patterns[index]
-        place = max(self._context, self._next.get(index, 0) - self._base)
+        place = max(self._start, self._next.get(index, 0) - self._base)
         while place < hold:
             match = pattern.search(self._text, place)
             if match is None or match.span()[0] >= hold:
@@ -132,7 +165,12 @@ class Scan:
             grouped = bool(pattern.groups) and match.span(1)[0] >= 0
             masked = match.span(1) if grouped else (start, stop)
             if self._holds(rule, masked):
-                self._spans.append((self._base + masked[0], index, self._base + masked[1]))
+                span = (self._base + masked[0], index, self._base + masked[1])
+                if masked[0] < self._context and (
+                    stop > self._context or span[2] > self._masked_to
+                ):
+                    self.late = True
+                self._spans.append(span)
                 self.found[rule.name] = None
                 place = stop
             else:
@@ -140,12 +178,13 @@ class Scan:
         self._next[index] = self._base + max(place, hold)
 
     def _holds(self, rule: Rule, masked: tuple[int, int]) -> bool:
-        self._candidates += 1
-        if self._candidates > MAX_CANDIDATES:
+        self.candidates.checked += 1
+        if self.candidates.checked > MAX_CANDIDATES:
             raise TooManyCandidatesError
         return rule.check is None or rule.check(decode(self._text[masked[0] : masked[1]]))
 
-    def _pass(self, hold: int) -> bytes:
+    def _pass(self, hold: int, keep: int) -> bytes:
+        hold = max(hold, self._context)
         out = bytearray()
         base = self._base
         running, self._tails = self._tails, []
@@ -160,17 +199,21 @@ class Scan:
                 break
             done += 1
             if start >= self._masked_to:
-                out += self._text[place : start - base] + self.rules.labels[index]
+                out += self._sourced(place, start - base) + self.rules.labels[index]
             self._masked_to = max(self._masked_to, stop)
             if (outside := self.rules.tails[index]) is not None:
                 self._follow(outside, stop + MAX_TAIL, stop)
             place = max(place, min(self._masked_to - base, hold))
         del self._spans[:done]
-        out += self._text[place:hold]
-        keep = max(0, hold - 1)
-        self._text, self._base = self._text[keep:], base + keep
-        self._context = hold - keep
+        out += self._sourced(place, hold)
+        cut = max(0, keep - 1)
+        self._text, self._base = self._text[cut:], base + cut
+        self._context, self._start = hold - cut, keep - cut
         return bytes(out)
+
+    def _sourced(self, start: int, stop: int) -> bytes:
+        said = self._text[start:stop]
+        return said if self.source is None else self.source(self._base + start, said)
 
     def _follow(self, outside: Pattern, limit: int, start: int) -> None:
         """Mask from ``start`` to the first character of ``outside``, or to ``limit``."""

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final, cast
 
+from terrace_gateway.surfaces import json_text
 from terrace_gateway.surfaces.json_body import Json
 from terrace_gateway.surfaces.surface import BrokenAnswerError, answer_object
 
@@ -18,6 +19,8 @@ Place = re.Pattern[str] | Fields
 
 TEXT: Final = re.compile(r"(?!)")
 """No string is harmless here."""
+ARGUMENTS: Final = re.compile(r"(?!)(?#arguments)")
+"""Likewise, and a string is JSON."""
 NUMBER: Final = TEXT
 """A number, a truth or nothing; these need no form, and a string is text."""
 SHOWN: Final = re.compile(r"(?s:.*)")
@@ -52,44 +55,42 @@ def walk(value: Json, fields: Fields, change: Change) -> Json:
 def _placed(value: object, place: Place, change: Change) -> object:
     if value is None or isinstance(value, bool | int | float):
         return value
+    if isinstance(value, str):
+        return _placed_text(value, place, change)
     if isinstance(place, re.Pattern):
-        if isinstance(value, str):
-            return value if place.fullmatch(value) else change(value)
         return change_json(value, change)
     if isinstance(value, dict):
         return walk(cast("Json", value), place, change)
-    if isinstance(value, list):
-        return [_placed(item, place, change) for item in cast("list[object]", value)]
-    return change(cast("str", value))
+    return [_placed(item, place, change) for item in cast("list[object]", value)]
+
+
+def _placed_text(text: str, place: Place, change: Change) -> str:
+    if place is ARGUMENTS:
+        return _change_arguments(text, change)
+    if isinstance(place, re.Pattern) and place.fullmatch(text):
+        return text
+    return change(text)
 
 
 def change_json(value: object, change: Change) -> object:
-    """A structured value of an answer as one text, its compact JSON; nothing is hidden in it by an
-    escape but quotes and backslashes. What is empty stays.
+    """A structured value of an answer as one text, its compact JSON as ``json_text`` has it. What
+    is empty stays.
 
     Raises ``BrokenAnswerError`` if the changed text is no JSON any more: it cannot be shown.
     """
     if not value and not isinstance(value, str):
         return value
-    before = _ESCAPE.sub(_unescaped, json.dumps(value, ensure_ascii=False, separators=(",", ":")))
-    after = change(before)
-    if after == before:
-        return value
-    if not after:  # nothing of it may be shown
-        return {}
     try:
-        changed: object = json.loads(after, strict=False)
+        source = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        return json_text.change_value(value, source, lambda text: change(text) or "{}")
+    except (ValueError, RecursionError) as error:
+        raise BrokenAnswerError("masked arguments of a tool are no JSON") from error
+
+
+def _change_arguments(source: str, change: Change) -> str:
+    if not source:
+        return source
+    try:
+        return json_text.change_source(source, lambda text: change(text) or "{}")
     except ValueError as error:
         raise BrokenAnswerError("masked arguments of a tool are no JSON") from error
-    return changed
-
-
-_ESCAPE = re.compile(r'\\(?:["\\bfnrt]|u[0-9a-f]{4})')
-_ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
-
-
-def _unescaped(escape: re.Match[str]) -> str:
-    found = escape[0]
-    if found[1] == "u":
-        return chr(int(found[2:], 16))
-    return _ESCAPED.get(found[1], found)

@@ -2,14 +2,15 @@
 
 A surface names its texts once, as a walk: a function that rebuilds its fields with every text
 replaced by ``change(text)``. Structured values (arguments of tools, schemas) are one text each,
-their compact JSON, so that nothing hides in a key or an enumeration.
+their JSON as ``json_text`` has it, so that nothing hides in a key, an enumeration or an escape.
 """
 
 import hashlib
-import json
 from collections.abc import Callable, Sequence
 from typing import cast
 
+from terrace_gateway.edge.errors import ApiError
+from terrace_gateway.surfaces import json_text
 from terrace_gateway.surfaces.json_body import Json, encode_json, invalid
 
 Change = Callable[[str], str]
@@ -46,18 +47,22 @@ def put_texts(walk: Walk, fields: Json, texts: Sequence[str]) -> Json:
 
 
 def change_value(value: object, change: Change, where: str) -> object:
-    """A structured value as one text."""
-    before = encode_json(value).decode()
-    after = change(before)
-    if after == before:
-        return value
+    """A structured value as one text. Raises ``ApiError`` where it cannot be changed so."""
     try:
-        changed: object = json.loads(after)
+        changed = json_text.change_value(value, encode_json(value).decode(), change)
     except ValueError:
         changed = None
     if type(changed) is not type(value):
-        raise invalid(f"{where} holds text that a guardrail masks and that cannot be masked", where)
+        raise _unmaskable(where)
     return changed
+
+
+def change_arguments(source: str, change: Change, where: str) -> str:
+    """Arguments of a tool, which are JSON in a string. Raises as ``change_value``."""
+    try:
+        return json_text.change_source(source, change)
+    except ValueError:
+        raise _unmaskable(where) from None
 
 
 def change_content(content: object, change: Change, fields: tuple[str, ...] = ("text",)) -> object:
@@ -94,3 +99,7 @@ def session_of(user: str | None, first: Sequence[object]) -> str | None:
     digest = hashlib.sha256(b"user\0" if user is not None else b"begin\0")
     digest.update(encode_json(user if user is not None else list(first)))
     return digest.hexdigest()[:32]
+
+
+def _unmaskable(where: str) -> ApiError:
+    return invalid(f"{where} holds text that a guardrail masks and that cannot be masked", where)
