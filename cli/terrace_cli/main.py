@@ -10,6 +10,7 @@ import click
 
 from terrace_cli import __version__
 from terrace_cli.errors import CliError, ExitCode
+from terrace_common.one_line import one_line
 
 _EPILOG = """\b
 Exit codes: 0 done, 1 a check failed, 2 wrong usage or config, 3 the machine lacks something,
@@ -107,6 +108,7 @@ def _failed(error: Exception) -> int:
         )
     else:
         text = str(error)
+    text = "\n".join(map(one_line, text.split("\n")))  # a server's words may be in it
     click.echo(click.style("Error: ", fg="red") + text, err=True)
     return code
 

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 
 import click
 
+from terrace_common.one_line import one_line
+
 
 def emit_json(value: object) -> None:
     """One JSON document on stdout, keys in the order they were made."""
@@ -16,8 +18,11 @@ def emit_json(value: object) -> None:
 
 
 def emit_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Columns padded to their widest cell; no borders, so that `awk` and eyes both work."""
-    lines = [list(header), *[list(row) for row in rows]]
+    """Columns padded to their widest cell; no borders, so that `awk` and eyes both work.
+
+    A row is one line whatever its cells hold.
+    """
+    lines = [list(header), *[[one_line(cell) for cell in row] for row in rows]]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     for line in lines:
         cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))

@@ -5,6 +5,7 @@ import click
 from terrace_cli.errors import ExitCode
 from terrace_cli.gateway_admin import GatewayAdmin
 from terrace_cli.output import counted, emit_json, emit_table
+from terrace_common.one_line import one_line
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
@@ -30,7 +31,9 @@ def audit_verify(writer: str | None, as_json: bool) -> int:
         return ExitCode.DONE if answer["whole"] else ExitCode.CHECK_FAILED
     for finding in answer["findings"]:
         click.echo(
-            f"{finding['kind']}: {finding['writer']} entry {finding['seq']}: {finding['text']}"
+            one_line(
+                f"{finding['kind']}: {finding['writer']} entry {finding['seq']}: {finding['text']}"
+            )
         )
     if answer["more_findings"]:
         click.echo(f"and {answer['more_findings']} more")

@@ -12,6 +12,7 @@ from terrace_cli.output import counted, emit_json, emit_table
 from terrace_common.governance import Governance, GovernanceError, load_governance
 from terrace_common.governance.effects import plan_change
 from terrace_common.governance.plan import Facts, Plan, plan_text
+from terrace_common.one_line import one_line
 
 __all__ = ["governance_command"]
 
@@ -172,8 +173,10 @@ def show_command(version: int | None, as_json: bool) -> None:
         return
     click.echo(answer["text"], nl=not answer["text"].endswith("\n"))
     click.echo(
-        f"version {answer['version']}, applied {answer.get('applied_at')} by {answer.get('actor')}:"
-        f" {answer.get('reason') or 'no reason given'}",
+        one_line(
+            f"version {answer['version']}, applied {answer.get('applied_at')} by"
+            f" {answer.get('actor')}: {answer.get('reason') or 'no reason given'}"
+        ),
         err=True,
     )
 

@@ -1,4 +1,4 @@
-"""`terrace kill` and `terrace unkill`: stop a key, a team, a model, a provider, or everything."""
+"""`terrace kill` and `terrace unkill`: stop a key, a person, a team, a model, or everything."""
 
 import re
 
@@ -11,7 +11,10 @@ from terrace_cli.output import emit_json, emit_table
 
 __all__ = ["kill_command", "unkill_command"]
 
-_TARGET = re.compile(r"(key|team|org|user|app|model|provider):[A-Za-z0-9._:/@-]{1,256}|all")
+_TARGET = re.compile(
+    r"(key|team|org|user|app|model|provider):[A-Za-z0-9._:/@-]{1,256}"
+    r"|subject:[a-z0-9._-]{1,63}:[^\x00-\x1f\x7f]{1,255}|all"
+)
 
 
 @click.command("kill")
@@ -23,7 +26,9 @@ def kill_command(target: str | None, reason: str | None, as_list: bool, as_json:
     """Stop all calls of a key, a team, a model, everything.
 
     Every replica refuses new calls of TARGET within a second, and cuts its running streams.
-    TARGET is key:ID, team:NAME, org:NAME, user:NAME, app:NAME, model:NAME, provider:NAME or all.
+    TARGET is key:ID, team:NAME, org:NAME, user:NAME, app:NAME, model:NAME, provider:NAME,
+    subject:ISSUER:SUBJECT or all. A subject is one person by their tokens of an oidc issuer,
+    whether or not the spec names them; it is listed as the key that the ledger names them by.
     It holds until `terrace unkill TARGET`.
     """
     if as_list:
@@ -50,7 +55,7 @@ def _switch(target: str | None, reason: str | None, *, kill: bool, as_json: bool
     if target is None or not _TARGET.fullmatch(target):
         raise UsageError(
             f"{target or 'nothing'!r} is no target. Right would be key:ID, team:NAME, org:NAME, "
-            "user:NAME, app:NAME, model:NAME, provider:NAME or all."
+            "user:NAME, app:NAME, model:NAME, provider:NAME, subject:ISSUER:SUBJECT or all."
         )
     if not reason or not reason.strip():
         raise UsageError("--reason is required: whoever looks at this later will want to know.")

@@ -14,6 +14,7 @@ from terrace_cli.money import format_usd
 from terrace_cli.output import counted, emit_json, emit_table
 from terrace_cli.places import repository
 from terrace_common.governance import Governance, GovernanceError, load_governance
+from terrace_common.one_line import one_line
 from terrace_common.prices.cost_map import Drift, compare
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
@@ -201,7 +202,7 @@ def read_map(spec: Path, map_file: Path | None) -> dict[str, Any]:
 def _show(answer: dict[str, Any]) -> None:
     refusal = answer.get("refusal")
     if refusal:
-        click.echo(f"refused with {refusal['code']}: {refusal['message']}")
+        click.echo(one_line(f"refused with {refusal['code']}: {refusal['message']}"))
     else:
         click.echo(f"{answer['asked']} goes to {answer['chosen']}")
     emit_table(

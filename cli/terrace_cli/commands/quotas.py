@@ -7,6 +7,7 @@ import click
 from terrace_cli.errors import ExitCode
 from terrace_cli.gateway_admin import GatewayAdmin
 from terrace_cli.output import counted, emit_json, emit_table
+from terrace_common.one_line import one_line
 
 WINDOWS = {60: "minute", 86_400: "day"}
 
@@ -30,7 +31,7 @@ def quotas_command(check: bool, as_json: bool) -> int:
     if rows:
         emit_table(("pool", "limits", "quota", "share", "in force", "age", "state"), rows)
     for problem in problems:
-        click.echo(problem)
+        click.echo(one_line(problem))
     click.echo(f"{counted(len(rows), 'quota')} in {counted(len(pools), 'pool')}.")
     return ExitCode.CHECK_FAILED if check and problems else ExitCode.DONE
 

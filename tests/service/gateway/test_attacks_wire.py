@@ -343,29 +343,6 @@ async def test_other_routes_do_not_exist(
     assert upstream.calls == []
 
 
-async def test_an_upgrade_is_an_ordinary_request(
-    guard: GuardProcess, upstream: FakeUpstream
-) -> None:
-    new = await guard.new_key()
-    key = new["key"]
-    for protocol in ("websocket", "h2c"):
-        wire = await Wire.open(guard)
-        more = f"connection: upgrade\r\nupgrade: {protocol}\r\n"
-        await wire.send(head(key, length=len(BODY), more=more) + BODY + SMUGGLED)
-        answer = await wire.reader.read(1024)
-        assert not answer.startswith(b"HTTP/1.1 101")
-        wire.writer.close()
-    async with asyncio.timeout(60):  # the answer began before its call was closed
-        while True:
-            entries = [e for e in await guard.entries() if e["key_id"] == new["key_id"]]
-            if len(entries) >= len(upstream.calls):
-                break
-            await asyncio.sleep(0.05)
-    assert all(entry["amount_micro_usd"] >= 0 for entry in entries)
-    assert len(upstream.calls) == len(entries)
-    assert "Unsupported" not in guard.log.read_text()
-
-
 async def test_gzip_and_other_encodings_are_no_bomb(
     guard: GuardProcess, upstream: FakeUpstream
 ) -> None:

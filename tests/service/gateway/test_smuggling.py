@@ -58,13 +58,17 @@ QUERIES = [
 ]  # fmt: skip
 
 
+ATTEMPT_ID = re.compile(r"att_n[0-9a-f]{32}")
+
+
 def normal(upstream: FakeUpstream) -> list[tuple[str, dict[str, str], str]]:
     """The calls so far, without what is minted per attempt."""
     found: list[tuple[str, dict[str, str], str]] = []
     for call in upstream.calls:
-        text = re.sub(r"att_[0-9a-f]{32}", "att", json.dumps(call.body, sort_keys=True))
+        text = ATTEMPT_ID.sub("att", json.dumps(call.body, sort_keys=True))
         text = re.sub(r"00-[0-9a-f]{32}-[0-9a-f]{16}-0\d", "trace", text)
-        headers = {k.lower(): v for k, v in call.headers.items() if k.lower() != "content-length"}
+        headers = {k.lower(): ATTEMPT_ID.sub("att", v) for k, v in call.headers.items()}
+        headers.pop("content-length")
         found.append((call.path, headers, text))
     upstream.calls.clear()
     return found
@@ -154,11 +158,13 @@ async def wire(make_process: MakeProcess) -> GuardProcess:
     return await make_process(body_read_seconds=BODY_SECONDS)
 
 
-async def raw(guard: GuardProcess, request: bytes) -> bytes:
-    """The whole answer to bytes on a connection of their own."""
-    host, port = guard.public_url.removeprefix("http://").split(":")
+async def raw(guard: GuardProcess, *parts: bytes, url: str = "") -> bytes:
+    """The whole answer to bytes on a connection of their own; each part comes by itself."""
+    host, port = (url or guard.public_url).removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(request)
+    for part in parts:
+        writer.write(part)
+        await asyncio.sleep(0.1 if len(parts) > 1 else 0)
     answer = b""
     try:
         async with asyncio.timeout(60):
@@ -257,8 +263,45 @@ async def test_chunked_oddities_are_refused_or_exact(
         assert len(upstream.calls) == statuses.count(b"200") <= 1, (name, statuses)
         if name == "trailer":
             assert statuses == [b"200"]
-        if name in ("both", "follower", "lengths", "hex", "plus", "minus", "huge", "short"):
+        if name in ("both", "follower", "lengths", "hex", "plus", "minus", "huge", "short",
+                    "twice", "gzip"):  # fmt: skip
             assert upstream.calls == [], name
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["one write", "body late"])
+@pytest.mark.parametrize("protocol", ["websocket", "h2c"])
+async def test_an_upgrade_is_an_ordinary_request(
+    wire: GuardProcess, upstream: FakeUpstream, protocol: str, late: bool
+) -> None:
+    """Java's client offers h2c with its first request to any http:// address; its body was dropped,
+    or read as the next request of the connection."""
+    new = await wire.new_key()
+    body = json.dumps(HELLO).encode()
+    head = (
+        f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {new['key']}\r\n"
+        f"connection: upgrade\r\nupgrade: {protocol}\r\ncontent-length: {len(body)}\r\n\r\n"
+    ).encode()
+    second = request_bytes("/v1/files", new["key"], "host: x", "content-length: 0", body=b"")
+    parts = (head, body, second) if late else (head + body + second,)
+    answer = await raw(wire, *parts)
+    assert re.findall(rb"HTTP/1\.1 (\d+)", answer) == [b"200", b"404"]
+    async with asyncio.timeout(60):  # the answer began before its call was closed
+        while not (entries := [e for e in await wire.entries() if e["key_id"] == new["key_id"]]):
+            await asyncio.sleep(0.05)
+    assert len(upstream.calls) == len(entries) == 1
+    assert upstream.calls[0].body["messages"] == HELLO["messages"]
+    assert "Unsupported" not in wire.log.read_text()
+
+
+async def test_an_upgrade_smuggles_nothing_into_the_admin_port(wire: GuardProcess) -> None:
+    inner = b"GET /admin/v1/keys HTTP/1.1\r\nhost: x\r\n\r\n"
+    head = (
+        "POST /admin/v1/keys HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: h2c\r\n"
+        f"content-length: {len(inner)}\r\n\r\n"
+    ).encode()
+    last = inner.replace(b"host", b"connection: close\r\nhost")
+    answer = await raw(wire, head, inner, last, url=wire.admin_url)
+    assert re.findall(rb"HTTP/1\.1 (\d+)", answer) == [b"401", b"401"]
 
 
 async def test_two_credentials_are_no_credential(

@@ -45,6 +45,24 @@ def test_verify_fails_when_something_was_found(
     assert admin.calls[-1] == ("POST", "/admin/v1/audit/verify", {"writer": "w-1"})
 
 
+def test_a_reason_forges_no_row_and_no_terminal_obeys_it(invoke: Invoke, admin: FakeAdmin) -> None:
+    row = {"created_at": "t1", "actor": "eve", "action": "key.create", "subject": "key_x"}
+    forged = "x\x1b[1A\x1b[2K\nt1  admin  cap.put  team:a  routine\r\u202eenituor\u2028\x9b2J"
+    answer = {"changes": [{**row, "reason": forged}, {**row, "reason": "d\u00fcrr"}], "next": None}
+    admin.answers["/admin/v1/audit"] = (200, answer)
+    out = invoke("audit", "list").out
+    assert all(line.isprintable() for line in out.split("\n"))
+    assert len(out.splitlines()) == 3
+    assert "x\\x1b[1A\\x1b[2K\\nt1  admin" in out
+    assert "d\u00fcrr" in out
+    assert json.loads(invoke("audit", "list", "--json").out) == {"changes": answer["changes"]}
+    finding = {"kind": "changed", "writer": "w\x1b[2J", "seq": 5, "text": "a\nThe ledger is whole"}
+    admin.answers["/admin/v1/audit/verify"] = (200, BROKEN | {"findings": [finding]})
+    assert invoke("audit", "verify").out.splitlines()[0] == (
+        "changed: w\\x1b[2J entry 5: a\\nThe ledger is whole"
+    )
+
+
 def test_verify_says_what_it_cannot_see_without_anchors(invoke: Invoke, admin: FakeAdmin) -> None:
     admin.answers["/admin/v1/audit/verify"] = (200, WHOLE | {"anchors": 0})
     assert "no anchors outside of the database" in invoke("audit", "verify").out

@@ -182,8 +182,11 @@ def test_history_and_show(invoke: Invoke, admin: FakeAdmin) -> None:
 
 
 @pytest.mark.parametrize(
-    "target", ["key:key_0", "team:a", "model:sim-small", "provider:p", "org:acme", "all"]
-)
+    "target",
+    ["key:key_0", "team:a", "model:sim-small", "provider:p", "org:acme", "all",
+     "key:oidc:0123456789abcdef01234567", "subject:corp:auth0|8f 3a",
+     "subject:corp:zoé@acme.example"],
+)  # fmt: skip
 def test_kill_and_unkill(invoke: Invoke, admin: FakeAdmin, target: str) -> None:
     for command in ("kill", "unkill"):
         admin.answers[f"/admin/v1/{command}"] = (200, {"target": target, "active": True})
@@ -202,6 +205,9 @@ def test_kill_and_unkill(invoke: Invoke, admin: FakeAdmin, target: str) -> None:
         ("kill", "a", "--reason", "r"),
         ("kill", "tenant:a", "--reason", "r"),
         ("kill", "key:a b", "--reason", "r"),
+        ("kill", "subject:zoe", "--reason", "r"),
+        ("kill", "subject:corp:", "--reason", "r"),
+        ("kill", "subject:corp:a\nb", "--reason", "r"),
         ("kill", "team:a"),
         ("kill", "--reason", "r"),
         ("kill", "all", "--reason", "  "),

@@ -161,6 +161,19 @@ def test_a_plan_of_a_newer_gateway_is_shown_as_well() -> None:
     assert "blocks: hm [of-tomorrow]" in plan_text(document)
 
 
+def test_a_text_of_the_spec_forges_no_line_of_the_plan_and_no_terminal_obeys_it() -> None:
+    change = {
+        "action": "changed", "kind": "guardrail", "name": "x\x1b[2K",
+        "detail": ["message: a\x1b[1A\nNothing changes.", "label: d\u00fcrr"],
+    }  # fmt: skip
+    assert plan_text({"changes": [change], "findings": []}).splitlines()[:4] == [
+        "~ guardrail x\\x1b[2K",
+        "    message: a\\x1b[1A\\nNothing changes.",
+        "    label: d\u00fcrr",
+        "",
+    ]
+
+
 # --- any change at all ----------------------------------------------------------------------------
 
 OWNERS: list[dict[str, Any]] = [

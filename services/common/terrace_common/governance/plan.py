@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, cast
 
 from terrace_common.governance.compiled import Dimension, Scope, Window
+from terrace_common.one_line import one_line
 
 Action = Literal["added", "changed", "removed"]
 Code = Literal[
@@ -165,7 +166,7 @@ def plan_text(document: Mapping[str, object], allow: Collection[str] = ()) -> st
         place = "" if finding.get("line") is None else f" (line {finding['line']})"
         lines.append(f"{weight}: {finding['message']} [{finding['code']}]{place}")
     lines += ["", _sum(changes, findings, allow)]
-    return "\n".join(lines) + "\n"
+    return "\n".join(map(one_line, lines)) + "\n"
 
 
 def _sum(

@@ -97,12 +97,16 @@ class GovernanceApi:
         )  # fmt: skip
 
     async def show(self, call: AdminCall) -> dict[str, Any]:
-        """One version with its text: the one in force, unless another is named."""
+        """One version with its text: the one in force, unless another is named. ``problem``: why
+        this replica has not all of the newest, or of the deployment's file, in force."""
         number = call.number("version", default=0, low=0, high=2**62)
         row = await self._versions.version(number or None)
+        problem = self._runtime.policy.problem or self._runtime.deployment.problem
         if row is None:
-            raise ApiError(MODEL_NOT_FOUND, "there is no such version", param="version")
-        return row
+            none = "there is no such version"
+            said = f"{none}; {problem}" if problem and not number else none
+            raise ApiError(MODEL_NOT_FOUND, said, param="version")
+        return {**row, "problem": problem}
 
     async def versions(self, call: AdminCall) -> dict[str, Any]:
         """A page of versions, newest first."""
@@ -167,7 +171,7 @@ def routes(runtime: Runtime) -> list[AdminRoute]:
                    answer=applied),
         AdminRoute("GET", "/governance", api.show, "The version in force, with its text.",
                    "viewer", query=(Query("version", "Another version.", "integer"),),
-                   answer="The version."),
+                   answer="The version, and this replica's `problem` with the newest."),
         AdminRoute("GET", "/governance/versions", api.versions, "Versions, newest first.",
                    "viewer", answer="A page: `versions` and `next`.",
                    query=(Query("before", "Versions older than this.", "integer"),

@@ -1,14 +1,18 @@
 """Admin routes of the kill switches. A switch holds everywhere within one policy lease, and cuts
 running calls."""
 
+import re
 from typing import Any, cast
 
 import structlog
 from psycopg.rows import DictRow, dict_row
 from pydantic import BaseModel, ConfigDict, Field
 
+from terrace_common.governance import Governance
+from terrace_common.governance.authentication import OidcIssuer
 from terrace_gateway.admin.audit import record
 from terrace_gateway.admin.routing import AdminCall, AdminRoute
+from terrace_gateway.authentication.bearer import person_id
 from terrace_gateway.crash_points import reach
 from terrace_gateway.database import Database
 from terrace_gateway.edge.errors import MODEL_NOT_FOUND, ApiError
@@ -20,7 +24,11 @@ from terrace_gateway.surfaces.json_body import invalid
 log = structlog.get_logger()
 
 KINDS = ("key", "team", "org", "user", "app", "model", "provider", "all")
+SUBJECT = "subject"
+"""``subject:ISSUER:SUBJECT``: one person by their tokens, declared or not. Switched as the key that
+the ledger names their calls by, so that no subject is kept."""
 MAX_SHOWN = 20
+_TOKEN_KEY = re.compile(r"(oidc|workload):[0-9a-f]{24}")
 
 _LOCK = "SELECT epoch FROM policy_head FOR UPDATE"
 _KILL = (
@@ -44,11 +52,12 @@ _KEY = "SELECT EXISTS (SELECT FROM virtual_key WHERE key_id = %s)"
 
 
 class Switch(BaseModel):
-    """What to stop or to let go on: ``team:NAME``, ``key:ID``, ``model:NAME`` ..., or ``all``."""
+    """What to stop or to let go on: ``team:NAME``, ``key:ID``, ``model:NAME`` ...,
+    ``subject:ISSUER:SUBJECT`` for one person with a token, or ``all``."""
 
     model_config = ConfigDict(extra="forbid")
 
-    target: str = Field(min_length=1, max_length=300)
+    target: str = Field(min_length=1, max_length=400)
     reason: str = Field(min_length=1, max_length=512)
 
 
@@ -66,21 +75,22 @@ class KillSwitches:
         kind, target = await self._store.resolve(snapshot, body.target)
         row = await self._store.kill(kind, target, actor=call.actor, reason=body.reason)
         await self._runtime.policy.refresh()
-        log.warning("killed", target=body.target)
+        log.warning("killed", target=row["target"])
         return row
 
     async def unkill(self, call: AdminCall) -> dict[str, Any]:
         """Let a target go on."""
         body = await call.read(Switch)
-        kind, target = split_target(body.target)
-        model = self._runtime.policy.current().snapshot.governance.find_model(target)
+        spec = self._runtime.policy.current().snapshot.governance
+        kind, target = split_target(body.target, spec)
+        model = spec.find_model(target)
         if kind == "model" and model is not None:
             target = model.name  # an alias; a model that is no longer declared has its own name
         row = await self._store.lift(kind, target, actor=call.actor, reason=body.reason)
         if row is None:
             raise ApiError(MODEL_NOT_FOUND, "there is no such kill switch", param="target")
         await self._runtime.policy.refresh()
-        log.warning("unkilled", target=body.target)
+        log.warning("unkilled", target=row["target"])
         return row
 
     async def active(self, _: AdminCall) -> dict[str, Any]:
@@ -99,10 +109,12 @@ class KillStore:
 
         Raises ``ApiError`` that lists what would have been right.
         """
-        kind, name = split_target(text)
         spec = snapshot.governance
+        kind, name = split_target(text, spec)
         if kind == "all":
             return kind, ""
+        if kind == "key" and _TOKEN_KEY.fullmatch(name):  # of who shows a token: kept nowhere
+            return kind, name
         if kind == "model":
             model = spec.find_model(name)
             if model is None:
@@ -163,18 +175,36 @@ class KillStore:
         return row is not None and row[0]
 
 
-def split_target(text: str) -> tuple[KillKind, str]:
-    """``team:search`` as ``("team", "search")``, ``all`` as ``("all", "")``.
+def split_target(text: str, spec: Governance) -> tuple[KillKind, str]:
+    """``team:search`` as ``("team", "search")``, ``all`` as ``("all", "")``, a subject as the key
+    that its person has.
 
     Raises ``ApiError``.
     """
     kind, separator, name = text.partition(":")
     if kind == "all" and not separator:
         return "all", ""
+    if kind == SUBJECT and name:
+        return "key", _person(name, spec)
     if kind not in KINDS or kind == "all" or not name:
         shapes = ", ".join(f"{kind}:NAME" for kind in KINDS[:-1])
-        raise invalid(f"target must be one of {shapes}, or all", "target")
+        raise invalid(f"target must be one of {shapes}, subject:ISSUER:SUBJECT, or all", "target")
     return cast("KillKind", kind), name
+
+
+def _person(name: str, spec: Governance) -> str:
+    """By ``<issuer's name>:<subject>``, as users of the spec have it. Whether there is such a
+    subject only the issuer knows."""
+    of, _, subject = name.partition(":")
+    authentication = spec.authentication
+    declared = () if authentication is None else authentication.issuers
+    issuers = {one.name: one for one in declared if isinstance(one, OidcIssuer)}
+    issuer = issuers.get(of)
+    if issuer is None:
+        raise _unknown("oidc issuer", of, list(issuers))
+    if not subject:
+        raise invalid("target must be subject:ISSUER:SUBJECT", "target")
+    return person_id(issuer, subject)
 
 
 def _subject(kind: str, target: str) -> str:

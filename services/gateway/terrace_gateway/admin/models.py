@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from terrace_common.governance.catalogue import ModelFeature, SurfaceName
 from terrace_common.governance.compile import UnknownSubjectError
+from terrace_gateway.admin.audit import record
 from terrace_gateway.admin.routing import AdminCall, AdminRoute
 from terrace_gateway.calls.ports import EffectivePolicy, MatchRequest, Needs
 from terrace_gateway.edge.errors import MODEL_NOT_ALLOWED, MODEL_NOT_FOUND, ApiError
@@ -33,6 +34,14 @@ class Explain(BaseModel):
     key_id: str | None = Field(default=None, max_length=128)
     request_id: str = Field(default="explained", max_length=128)
     """Decides on which side of a canary the request falls."""
+
+
+class Thaw(BaseModel):
+    """Body of ``POST /admin/v1/models/{name}/thaw``."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    reason: str | None = Field(default=None, min_length=1, max_length=512)
 
 
 class Models:
@@ -86,11 +95,21 @@ class Models:
 
     async def thaw(self, call: AdminCall) -> dict[str, Any]:
         """Let a deployment that was frozen after an overrun take requests, on this replica."""
-        name = call.path["name"]
-        model = self._runtime.policy.current().snapshot.governance.find_model(name)
+        runtime, name = self._runtime, call.path["name"]
+        body = await call.read(Thaw)
+        model = runtime.policy.current().snapshot.governance.find_model(name)
         if model is None:
             raise ApiError(MODEL_NOT_FOUND, "there is no such model", param="name")
-        thawed = self._runtime.matcher.health.thaw(model.name)
+        health = runtime.matcher.health
+        thawed = health.is_frozen(model.name)
+        if thawed:
+            async with runtime.database.connection() as connection, connection.transaction():
+                await record(
+                    connection, actor=call.actor, action="model.thaw",
+                    subject=f"model:{model.name}", reason=body.reason,
+                    detail={"replica": runtime.settings.replica},
+                )  # fmt: skip
+            health.thaw(model.name)  # what is not recorded is not done
         log.warning("thawed", model=model.name, actor=call.actor, was_frozen=thawed)
         return {"model": model.name, "thawed": thawed}
 
@@ -118,5 +137,5 @@ def routes(runtime: Runtime) -> list[AdminRoute]:
                    answer="`chosen`, `refusal`, and every model with its rank or reason."),
         AdminRoute("POST", "/models/{name}/thaw", models.thaw,
                    "End the freeze of a deployment whose bill was above its reservation.", "admin",
-                   answer="`model` and `thawed`."),
+                   body=Thaw, answer="`model` and `thawed`."),
     ]  # fmt: skip

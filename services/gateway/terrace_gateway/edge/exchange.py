@@ -1,13 +1,13 @@
 """One request on its way: who calls, under which policy, for what; and in any case an answer."""
 
-import contextlib
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import structlog
 from opentelemetry.trace import Span
 
 from terrace_common.telemetry import semconv, trace_id_of
 from terrace_gateway.calls.admission import admit
+from terrace_gateway.calls.attempt import UnrecordedError
 from terrace_gateway.calls.pipeline import ModelCalls
 from terrace_gateway.calls.ports import (
     AuthorityUnavailableError,
@@ -45,6 +45,7 @@ log = structlog.get_logger()
 
 HINTS_HEADER = "x-terrace-hints"
 POLICY_HEADER = b"x-terrace-policy"
+_OURS = "an error of ours; the request id finds it in the log"
 _RECORDED = frozenset({CONTENT_BLOCKED, NOT_SERVABLE, UNPRICED, MODEL_NOT_FOUND})
 
 
@@ -89,19 +90,22 @@ class Exchange:
         """Answer, in any case. Returns the error code, if it was one. ``meant`` is said where
         there is no route."""
         try:
-            with _authority():
-                await self._route(match, meant)
+            await self._route(match, meant)
         except ApiError as error:
-            await self._refuse(error)
-            return error.code
+            refusal = error.with_traceback(None)  # it would keep this frame, and the body's
+        except AuthorityUnavailableError:
+            refusal = self._unavailable()
+        except UnrecordedError as error:
+            refusal = _unrecorded(error)
         except ClientGoneError:
             return "client_gone"
         except Exception:
             log.exception("defect")
-            error = ApiError(INTERNAL_ERROR, "an error of ours; the request id finds it in the log")
-            await self._refuse(error)
-            return error.code
-        return None
+            refusal = ApiError(INTERNAL_ERROR, _OURS)
+        else:
+            return None
+        await self._refuse(refusal)
+        return refusal.code
 
     async def _route(self, match: Match | None, meant: str) -> None:
         if match is None:
@@ -180,6 +184,7 @@ class Exchange:
                 request,
                 self._hints(),
                 self._arrival.bedrock,
+                self._arrival.address,
                 admitted.headers,
             ),
             self._client,
@@ -218,6 +223,12 @@ class Exchange:
             and model.provider not in snapshot.killed_providers
         ]
 
+    def _unavailable(self) -> ApiError:
+        told = "keys and policies cannot be checked now"
+        if self._request is None:  # else a candidate before, or a call whose answer is guarded
+            told += "; nothing was sent"
+        return ApiError(AUTHORITY_UNAVAILABLE, told)
+
     async def _refuse(self, error: ApiError) -> None:
         self._span.set_attribute(semconv.ERROR_TYPE, error.code)
         client, shape = self._client, self._arrival.shape
@@ -249,11 +260,13 @@ class Exchange:
         )
 
 
-@contextlib.contextmanager
-def _authority() -> Generator[None]:
-    try:
-        yield
-    except AuthorityUnavailableError as error:
-        raise ApiError(
-            AUTHORITY_UNAVAILABLE, "keys and policies cannot be checked now; nothing was sent"
-        ) from error
+def _unrecorded(error: UnrecordedError) -> ApiError:
+    if not error.sent:
+        return ApiError(
+            AUTHORITY_UNAVAILABLE, "this guard cannot record now; the last attempt was not sent"
+        )
+    return ApiError(
+        INTERNAL_ERROR,
+        "the call was sent and may have been billed, but its end cannot be recorded; "
+        "the request id finds it in the log",
+    )

@@ -8,14 +8,17 @@ import asyncio
 import socket
 from typing import cast
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from terrace_gateway.edge.client import LEAVING, Leaving
 from terrace_gateway.edge.corked import CorkedTransport
+from terrace_gateway.edge.framing import FramingError, behind_head, check_framing
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_PIPELINED = 16
 LINGER_SECONDS = 2  # for the rest of a body that was refused before its end
+INVALID = "Invalid HTTP request received."
 
 
 class TooMuchError(Exception):
@@ -36,6 +39,7 @@ def bounded_protocol(
         _in_head = True
         _in_tail = False  # a chunk has begun and has no data: it may be the last, before trailers
         _message_complete = True
+        _upgrading = False  # the head of a request that offers an upgrade has ended the parser
         _unbounded_bytes = 0
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -62,12 +66,31 @@ def bounded_protocol(
             if self._message_complete and not self._answering():
                 self._in_head = True
                 self._start_timer()
-            super().data_received(data)
+            self._unset_keepalive_if_required()
+            try:
+                self._feed(data)
+            except httptools.HttpParserError:
+                self.logger.warning(INVALID)
+                self.send_400_response(INVALID)
+                return
             self._unbounded_bytes += len(data) if self._in_head or self._in_tail else 0
             if self._unbounded_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
                 self.send_400_response("The head of the request is too large.")
 
+        def _feed(self, data: bytes) -> None:
+            while True:
+                try:
+                    self.parser.feed_data(data)
+                except httptools.HttpParserUpgrade as upgrade:  # has where the head ended
+                    self.parser, head = behind_head(self, self.headers)
+                    self.parser.feed_data(head)
+                    data = data[cast("int", upgrade.args[0]) :]
+                else:
+                    return
+
         def on_message_begin(self) -> None:
+            if self._upgrading:
+                return
             self._in_head, self._message_complete = True, False
             super().on_message_begin()
             self.scope["extensions"] = self._extensions  # type: ignore[typeddict-item]
@@ -77,8 +100,15 @@ def bounded_protocol(
                 super().on_header(name, value)
 
         def on_headers_complete(self) -> None:
+            if self._upgrading:
+                self._upgrading = False
+                return
             if len(self.pipeline) >= MAX_PIPELINED:
                 raise TooMuchError
+            check_framing(self.headers, self.parser)
+            self._upgrading = self.parser.should_upgrade()
+            if self._upgrading and self.parser.get_method() == b"CONNECT":
+                raise FramingError  # what follows has no end
             self._in_head, self._unbounded_bytes = False, 0
             self._stop_timer()
             super().on_headers_complete()
@@ -91,6 +121,8 @@ def bounded_protocol(
             super().on_body(body)
 
         def on_message_complete(self) -> None:
+            if self._upgrading:
+                return
             self._in_tail, self._message_complete, self._unbounded_bytes = False, True, 0
             super().on_message_complete()
 

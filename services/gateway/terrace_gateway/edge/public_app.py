@@ -15,6 +15,8 @@ from terrace_gateway.edge.address import client_address, trusted_networks
 from terrace_gateway.edge.client import LEAVING, Client
 from terrace_gateway.edge.exchange import Arrival, Exchange
 from terrace_gateway.edge.routes import Match, error_shape, is_bedrock, match_route, meant_route
+from terrace_gateway.policy.feed import NOT_IN_FORCE
+from terrace_gateway.policy.seed import NOT_APPLIED
 from terrace_gateway.runtime import Runtime
 from terrace_gateway.surfaces.surface import JSON_HEADERS
 
@@ -101,7 +103,7 @@ class PublicApp:
         parts = {
             "accepting": runtime.accepting,
             "governance": runtime.policy.ready,
-            "spool": runtime.journal.broken is None,
+            "spool": runtime.journal.answers,
             "database_prepared": runtime.database.prepared,
             "member": runtime.membership.entered,
             "translator": runtime.translator_ready,
@@ -112,6 +114,12 @@ class PublicApp:
             **parts,
             "database_up": runtime.database.up,
             "slices": runtime.slices.is_live(),
-            "governance_problem": runtime.policy.problem or runtime.deployment.problem,
+            "governance_problem": self._governance_problem(),
         }
         await client.respond(200 if ready else 503, JSON_HEADERS, json.dumps(body).encode())
+
+    def _governance_problem(self) -> str | None:
+        """Strangers see the line of the log that has the words, and nothing of the words."""
+        if self._runtime.policy.problem is not None:
+            return NOT_IN_FORCE
+        return None if self._runtime.deployment.problem is None else NOT_APPLIED

@@ -15,6 +15,9 @@ from terrace_gateway.edge.errors import (
     ApiError,
 )
 from terrace_gateway.surfaces.request import FIELDS_OF
+from terrace_gateway.upstream.header_numbers import whole_seconds
+
+MAX_RETRY_AFTER_SECONDS = 24 * 3600  # a provider's daily quota
 
 _FIELD = re.compile(r"([A-Za-z_]+)(?:\[(\d{1,5})\]|\.(\d{1,5})(?!\d))?")
 
@@ -84,9 +87,11 @@ def upstream_error(
             INVALID_REQUEST, f"{message}: see {field}" if field else message, param=field
         )
     if status == 429:
-        seconds = int(retry_after) if retry_after and retry_after.isdecimal() else 1
+        seconds = whole_seconds(retry_after or "", most=MAX_RETRY_AFTER_SECONDS)
         return ApiError(
-            RATE_LIMITED, "the model's provider is throttling", retry_after_seconds=seconds
+            RATE_LIMITED,
+            "the model's provider is throttling",
+            retry_after_seconds=1 if seconds is None else seconds,
         )
     if status in (408, 504):
         return ApiError(UPSTREAM_TIMEOUT, "the model's provider did not answer in time")

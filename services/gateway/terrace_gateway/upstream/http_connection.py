@@ -13,6 +13,8 @@ from typing import cast
 
 import httptools
 
+from terrace_gateway.upstream.port import NotSentError
+
 MAX_HEAD_BYTES = 64 * 1024
 HIGH_WATER_BYTES = 256 * 1024  # read no further while the client takes nothing
 
@@ -85,11 +87,12 @@ class HttpConnection(asyncio.Protocol):
     async def exchange(self, head: bytes, body: bytes) -> None:
         """Send a request; returns when the head of its answer is there.
 
-        From the first moment on it must be taken as sent. Raises ``ConnectionBrokenError``.
+        Raises ``NotSentError`` if the connection has ended meanwhile. Else, from the first moment
+        on, it must be taken as sent; raises ``ConnectionBrokenError``.
         """
         transport = self._transport
-        if transport is None or self._lost is not None:
-            raise ConnectionBrokenError(self._lost or "not connected")
+        if transport is None or self._lost is not None or transport.is_closing():
+            raise NotSentError(f"the connection has ended ({self._lost or 'closed'})")
         self._begin_answer()
         self._in_exchange = True
         self._head = self._loop.create_future()

@@ -12,8 +12,11 @@ import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
+from terrace_gateway.upstream.header_numbers import whole_seconds
 from terrace_gateway.upstream.http_connection import HttpConnection
 from terrace_gateway.upstream.port import NotSentError
+
+MAX_TOLD_SECONDS = 3600
 
 
 @dataclass(frozen=True)
@@ -109,8 +112,9 @@ class ConnectionPool:
         """How long this one may be idle: ours, or less if the server says that it closes early."""
         for part in connection.headers.get("keep-alive", "").split(","):
             name, _, value = part.strip().partition("=")
-            if name.lower() == "timeout" and value.isdigit():
-                return min(self._idle_seconds, int(value) - 1)
+            seconds = whole_seconds(value, most=MAX_TOLD_SECONDS)
+            if name.lower() == "timeout" and seconds is not None:
+                return min(self._idle_seconds, seconds - 1)
         return self._idle_seconds
 
     def _sweep(self) -> None:
