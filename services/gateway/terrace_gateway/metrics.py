@@ -32,7 +32,9 @@ class SpoolMetrics:
             "terrace_spool_refused", "Calls refused because the spool has no room.", registry=r
         )
         self._dropped = Counter(
-            "terrace_decisions_dropped", "Decisions that could not be recorded.", registry=r
+            "terrace_decisions_dropped",
+            "Decisions that could not be recorded, or of which that is not known.",
+            registry=r,
         )
 
     def group(self, records: int, size: int, seconds: float) -> None:

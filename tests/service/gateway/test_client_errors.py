@@ -292,3 +292,24 @@ async def test_an_error_in_a_stream_is_raised_by_boto3(world: World) -> None:
 
     with pytest.raises(EventStreamError, match="broke off"):
         await asyncio.to_thread(read)
+
+
+@pytest.mark.parametrize("good", [0, 1], ids=["at admission", "behind it"])
+async def test_nothing_was_sent_is_promised_only_where_nothing_can_have_been(
+    guard: InProcessGuard, upstream: FakeUpstream, monkeypatch: pytest.MonkeyPatch, good: int
+) -> None:
+    """Behind the admission a candidate may have been asked before, or the answer is looked at."""
+    key = await guard.key()
+    real, asked = guard.runtime.policy.confirm, 0
+
+    async def confirm() -> Any:
+        nonlocal asked
+        asked += 1
+        if asked > good:
+            raise AuthorityUnavailableError("away")
+        return await real()
+
+    monkeypatch.setattr(guard.runtime.policy, "confirm", confirm)
+    answer = await guard.chat(key)
+    assert (answer.status_code, upstream.calls) == (503, [])
+    assert ("nothing was sent" in answer.text) == (good == 0)

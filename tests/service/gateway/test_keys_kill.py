@@ -9,6 +9,8 @@ from gateway_rig.admin import Admin, admin_of
 from gateway_rig.policy import Replica, example_text, replica_of
 from gateway_rig.postgres import Postgres
 
+from terrace_common.governance.authentication import OidcIssuer
+from terrace_gateway.authentication.bearer import person_id
 from terrace_gateway.calls.ports import Caller
 from terrace_gateway.policy.snapshot import Snapshot
 
@@ -18,6 +20,11 @@ teams: [{name: team-a, org: acme}]
 users: [{name: jo, team: team-a}]
 apps: [{name: bot, team: team-a, user: jo}]
 keys: [{name: bot-prod, app: bot}]
+authentication:
+  issuers:
+    - {name: corp, kind: oidc, issuer: "https://login.acme.example", audiences: [terrace]}
+    - {name: cluster, kind: kubernetes, issuer: "https://oidc.acme.example", audiences: [terrace],
+       workloads: [{namespace: agents, service_account: runner, app: bot}]}
 """
 CALLER = Caller("key_1", "team-a", key_name="bot-prod", org="acme", user="jo", app="bot")
 STRANGER = Caller("key_2", "team-z")
@@ -68,6 +75,29 @@ async def test_each_target_stops_its_calls_and_no_others(
     assert (await admin.ok("GET", "/kill"))["switches"] == []
 
 
+async def test_one_person_is_stopped_by_their_tokens_whom_the_spec_does_not_name(
+    admin: Admin, replica: Replica, postgres: Postgres, database: str
+) -> None:
+    issuer = next(one for one in replica.feed.current().snapshot.governance.authentication.issuers
+                  if isinstance(one, OidcIssuer))  # fmt: skip
+    zoe, bob = (
+        Caller(person_id(issuer, subject), "team-a", org="acme") for subject in ("zoé|1", "bob")
+    )
+    switch = await admin.ok("POST", "/kill", {"target": "subject:corp:zoé|1", "reason": "left"})
+    assert switch["target"] == f"key:{zoe.key_id}"
+    assert (stopped(replica, zoe), stopped(replica, bob), stopped(replica, CALLER)) == (
+        True, False, False,
+    )  # fmt: skip
+    await admin.ok("POST", "/unkill", {"target": "subject:corp:zoé|1", "reason": "back"})
+    assert not stopped(replica, zoe)
+    await admin.ok("POST", "/kill", {"target": f"key:{bob.key_id}", "reason": "as the ledger says"})
+    assert stopped(replica, bob)
+    with postgres.superuser(database) as connection:
+        for table in ("kill_switch", "audit"):
+            rows = connection.execute(f"SELECT t::text FROM {table} AS t").fetchall()
+            assert "zo" not in str(rows)
+
+
 async def test_an_alias_stops_its_model(admin: Admin, replica: Replica) -> None:
     alias = "model:anthropic.claude-sonnet-4-5-20250929-v1:0"
     await admin.ok("POST", "/kill", {"target": alias, "reason": "r"})
@@ -82,7 +112,9 @@ async def test_an_alias_stops_its_model(admin: Admin, replica: Replica) -> None:
         ("model:sim-smal", "known: bedrock-claude, sim-embed, sim-large, sim-small"),
         ("team:team-z", "known: team-a"), ("key:key_none", "known: bot-prod"),
         ("provider:x", "simulator-openai"), ("everything", "or all"), ("team:", "or all"),
-        ("all:x", "or all"), ("planet:earth", "team:NAME"),
+        ("all:x", "or all"), ("planet:earth", "team:NAME"), ("subject:corp:", "SUBJECT"),
+        ("subject:zoe", "known: corp"), ("subject:cluster:zoe", "known: corp"),
+        ("subject:", "ISSUER"), ("key:oidc:zoe", "known: bot-prod"),
     ],
 )  # fmt: skip
 async def test_a_target_that_does_not_exist_is_refused(

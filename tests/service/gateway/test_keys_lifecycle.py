@@ -149,6 +149,19 @@ async def replica_status_now(replica: Replica, key: str) -> int:
     return 200 if found is not None else 401
 
 
+async def test_an_overlap_that_is_cut_short_is_over(
+    admin: Admin, replica: Replica, postgres: Postgres, database: str
+) -> None:
+    made = await admin.ok("POST", "/keys", {"team": "t"})
+    new = await admin.ok("POST", f"/keys/{made['key_id']}/rotate", {"overlap_seconds": 600})
+    assert await status_of(replica, made["key"]) == 200
+    with postgres.superuser(database) as connection:
+        connection.execute("UPDATE rotated_secret SET valid_until = clock_timestamp()")
+    await replica.feed.refresh()
+    assert await status_of(replica, made["key"]) == 401
+    assert await status_of(replica, new["key"]) == 200
+
+
 async def test_a_rotation_without_overlap_ends_the_old_secret_at_once(
     admin: Admin, replica: Replica
 ) -> None:

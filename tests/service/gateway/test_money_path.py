@@ -79,6 +79,12 @@ UNPROVEN = [(422, "200"), (400, "200"), (400, None), (429, "200, 429"), (400, "l
         (
             Behaviour(status=500, headers={"llm_provider-x-request-id": "r"}),
             502,
+            "unknown",
+            "reservation",
+        ),
+        (
+            Behaviour(status=500, upstream_status="500 json"),
+            502,
             "upstream_error",
             "nothing",
         ),
@@ -97,6 +103,7 @@ UNPROVEN = [(422, "200"), (400, "200"), (400, None), (429, "200, 429"), (400, "l
         "401",
         "429",
         "500",
+        "500-named",
         "500-answered",
         "302",
         "own",

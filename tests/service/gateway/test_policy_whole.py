@@ -205,14 +205,20 @@ async def test_a_guard_that_cannot_build_a_version_keeps_all_of_the_last(
     said = await thunder(guard, key)  # ``limited``, and it says so
     assert (said.status_code, said.headers["x-terrace-policy"][:7]) == (200, "limited")
     ready = (await guard.http.get(guard.public_url + "/readyz")).json()
-    assert "ValueError" in ready["governance_problem"]
-    assert "made to fail" not in ready["governance_problem"]
+    assert ready["governance_problem"] == "policy_not_in_force"  # nothing of ours for strangers
+    told = await guard.admin("GET", "/governance")
+    assert "ValueError" in told["problem"]
+    assert "made to fail" not in told["problem"]
     assert b"terrace_policy_problem 1.0" in generate_latest(runtime.metrics.registry)
     monkeypatch.setattr(Guardrails, "build", real)
     await until(lambda: runtime.policy.problem is None)
     assert runtime.policy.current().snapshot.version == 2
     assert not runtime.tokens._by_issuer
     assert (await thunder(guard, key)).status_code == 400
+    monkeypatch.setattr(runtime.deployment, "problem", "line 3: team-b has keys")
+    ready = (await guard.http.get(guard.public_url + "/readyz")).json()
+    assert ready["governance_problem"] == "governance_file_not_applied"
+    assert (await guard.admin("GET", "/governance"))["problem"] == "line 3: team-b has keys"
 
 
 async def test_a_call_whose_time_is_over_stops_no_change(make_guard: Make) -> None:

@@ -85,6 +85,9 @@ async def test_past_calls_are_rerated_once_and_budgets_do_not_move(
     assert (again["changed"], again["written"]) == (0, 0)
     entries = await guard.entries()
     assert sum(e["amount_micro_usd"] for e in entries if e["kind"] == "rerating") == 24
+    [change] = await changes(guard, "prices.rerate")
+    assert (change["subject"], change["reason"]) == ("prices:b1", "new list")
+    assert change["detail"] == {"written": 3}
     missing = {**asked, "version": "b2"}
     assert (await refused(guard, "/prices/rerate", missing)).status_code == 404
     assert (await refused(guard, "/prices/rerate", {**asked, "write": True})).status_code == 400
@@ -172,8 +175,31 @@ async def test_explain_says_what_a_call_then_does(
         await refused(guard, "/models/explain", {**asked, "key_id": "key_x"})
     ).status_code == 404
     assert (await refused(guard, "/models/explain", {**asked, "hints": "wat"})).status_code == 400
-    thawed = await guard.admin("POST", "/models/sim-small/thaw", json={})
-    assert thawed == {"model": "sim-small", "thawed": False}
+
+
+async def changes(guard: InProcessGuard, action: str) -> list[dict[str, Any]]:
+    found = (await guard.admin("GET", "/audit"))["changes"]
+    return [change for change in found if change["action"] == action]
+
+
+async def test_a_thaw_is_recorded_before_it_holds(
+    guard: InProcessGuard, upstream: FakeUpstream
+) -> None:
+    key = await guard.key()
+    upstream.behaviour = Behaviour(input_tokens=5_000_000)  # what no bound allows
+    assert (await guard.chat(key, model="sim-large")).status_code == 200
+    upstream.behaviour = Behaviour()
+    assert (await guard.chat(key, model="sim-large")).status_code == 503
+    thaw, why = "/models/sim-large/thaw", {"reason": "the book was wrong"}
+    assert (await refused(guard, thaw, {"why": "x"})).status_code == 400
+    assert (await guard.chat(key, model="sim-large")).status_code == 503
+    told = {"model": "sim-large", "thawed": True}
+    assert await guard.admin("POST", thaw, json=why) == told
+    assert (await guard.chat(key, model="sim-large")).status_code == 200
+    assert await guard.admin("POST", thaw, json={}) == {**told, "thawed": False}
+    [change] = await changes(guard, "model.thaw")
+    assert (change["subject"], change["reason"]) == ("model:sim-large", "the book was wrong")
+    assert change["detail"].keys() == {"replica"}
 
 
 async def test_books_in_the_database_never_change(postgres: Postgres, database: str) -> None:

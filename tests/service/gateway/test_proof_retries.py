@@ -14,6 +14,7 @@ from gateway_rig.guard import InProcessGuard
 from gateway_rig.postgres import Postgres
 from gateway_rig.proofs import QUICK, Books, Said, spec, until
 from gateway_rig.real_upstream import RealUpstream
+from structlog.testing import capture_logs
 
 STATUSES = (400, 401, 403, 404, 408, 409, 413, 422, 424, 429, 500, 502, 503, 504)
 USED: dict[str, Any] = {"input_tokens": 60, "output_tokens": 90, "chunks": 4}
@@ -24,6 +25,8 @@ FAULTS: dict[str, Behaviour] = {
     "dies-in-the-stream": Behaviour(**USED, die_after_chunks=2),
     "error-in-the-stream": Behaviour(**USED, error_event_after=2),
     "no-json": Behaviour(**USED, body=b'{"choices": ['),
+    "too-deep": Behaviour(**USED, body=b'{"choices":' + b"[" * 5000 + b"]" * 5000 + b"}"),
+    "dies-behind-the-end": Behaviour(**USED, die_behind_the_end=True, delay=0.05),
     "nothing": Behaviour(**USED),
 }
 SURFACES = ("chat", "messages", "converse")
@@ -181,6 +184,33 @@ async def test_a_call_that_reaches_nobody_is_an_attempt_that_was_not_sent(
     assert upstream.calls == []
     await until(lambda: len(books.ledger()) == 6)
     assert set(books.ledger().values()) == {(0, "not_sent")}
+
+
+async def test_an_answer_that_cannot_be_read_is_the_models_failure(
+    before_fake: InProcessGuard, upstream: FakeUpstream, books: Books
+) -> None:
+    """Nested deeper than Python reads, it was a defect of ours: 500, and no other model tried."""
+    upstream.plan_for = lambda call: FAULTS["nothing" if call.model == "sim-spare" else "too-deep"]
+    key = await before_fake.key()
+    with capture_logs() as logs:
+        said = await ask(before_fake, key, "chat", "", stream=False, model="sim-small")
+    assert said.status == 200
+    assert [call.model for call in upstream.calls] == ["sim-small", "sim-spare"]
+    assert not [line for line in logs if line["event"] == "defect"]
+    await books.balance(before_fake)
+
+
+async def test_a_connection_that_breaks_behind_a_whole_answer_is_no_failure(
+    before_fake: InProcessGuard, upstream: FakeUpstream, books: Books
+) -> None:
+    key = await before_fake.key()
+    with capture_logs() as logs:
+        said = await ask(before_fake, key, "chat", "dies-behind-the-end", stream=True)
+        await until(lambda: [line for line in logs if line["event"] == "request"])
+    assert said.status == 200
+    assert "[DONE]" in said.text
+    assert [line["code"] for line in logs if line["event"] == "request"] == [None]
+    await books.balance(before_fake)
 
 
 REAL_FAULTS: list[dict[str, Any]] = [

@@ -20,7 +20,7 @@ from gateway_rig.relay_upstream import (
 )
 
 from terrace_gateway.upstream.credentials import Credentials
-from terrace_gateway.upstream.port import NotSentError, UpstreamLostError
+from terrace_gateway.upstream.port import NotSentError, UpstreamLostError, WayChangedError
 from terrace_gateway.upstream.relay import Relay, RelayProvider, RelaySettings, tls_context
 
 SECRET = "canary-provider-secret"
@@ -142,7 +142,11 @@ async def test_connection_that_was_closed_while_idle_costs_nothing() -> None:
 
 
 async def test_server_that_announces_an_early_end_is_believed() -> None:
-    for extra in ("keep-alive: timeout=1\r\n", "connection: close\r\n"):
+    for extra in (
+        "keep-alive: timeout=1\r\n",
+        "keep-alive: max=9, timeout=0\r\n",
+        "connection: close\r\n",
+    ):
         async with (
             RawUpstream(answers(plain(b"{}", extra=extra))).running() as upstream,
             relay_to(upstream.port) as relay,
@@ -150,6 +154,48 @@ async def test_server_that_announces_an_early_end_is_believed() -> None:
             await ask(relay)
             await ask(relay)
         assert upstream.connections == 2
+
+
+@pytest.mark.parametrize("told", ["\u00b2", "9" * 5000, "-1", "1.5", ""])
+async def test_an_idle_time_that_is_none_is_no_defect(told: str) -> None:
+    extra = f"keep-alive: timeout={told}\r\n"
+    head = plain(b"{}").replace(b"content-type", extra.encode("latin-1") + b"content-type")
+    async with (
+        RawUpstream(answers(head)).running() as upstream,
+        relay_to(upstream.port) as relay,
+    ):
+        await ask(relay)
+        await ask(relay)
+    assert upstream.connections == 1
+
+
+@pytest.mark.parametrize("goodbye", ["end", "reset", "a word"])
+async def test_what_ends_before_the_first_byte_was_not_sent(goodbye: str) -> None:
+    """The guard asks whether a call is still allowed with a connection at hand."""
+    async with RawUpstream(answers(plain(b"{}"))).running() as upstream:
+
+        async def ends() -> None:
+            await until_connected(upstream)
+            [writer] = upstream.writers
+            if goodbye == "reset":
+                writer.transport.abort()
+            elif goodbye == "end":
+                writer.close()
+            else:
+                writer.write(plain(b"{}"))
+            await asyncio.sleep(0.1)
+
+        async with relay_to(upstream.port) as relay:
+            with pytest.raises(NotSentError):
+                async with relay.call(relay_request(), Towards(), ends):
+                    pass
+    assert upstream.book == []
+
+
+async def until_connected(upstream: RawUpstream) -> None:
+    async with asyncio.timeout(60):
+        while not upstream.writers:
+            await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize(
@@ -231,6 +277,8 @@ async def test_redirect_is_not_followed() -> None:
         ("500 Internal Server Error", "application/json; charset=utf-8", True),
         ("503 Service Unavailable", "application/json", True),
         ("503 Service Unavailable", "text/plain", False),
+        ("503 Service Unavailable", "text/html\r\nx-request-id: p1", False),
+        ("500 Internal Server Error", "application/json-seq", False),
         ("502 Bad Gateway", "application/json", False),
         ("504 Gateway Timeout", "text/html", False),
     ],
@@ -244,6 +292,24 @@ async def test_whose_word_an_error_is(status: str, kind: str, *, own: bool) -> N
     ):
         assert response.provider_answered is own
         assert await response.error_body() == b"no"
+
+
+async def test_a_provider_that_moved_while_a_call_connected_is_not_sent_it() -> None:
+    async with (
+        RawUpstream(answers(plain(b"{}"))).running() as old,
+        RawUpstream(answers(plain(b"{}"))).running() as new,
+        relay_to(old.port) as relay,
+    ):
+
+        async def moves() -> None:
+            relay.apply([RelayProvider("relayed", f"http://localhost:{new.port}/v1", "KEY")])
+
+        with pytest.raises(WayChangedError):
+            async with relay.call(relay_request(), Towards(), moves):
+                pass
+        assert (old.book, new.book) == ([], [])
+        assert await ask(relay) == b"{}"
+        assert (len(old.book), len(new.book)) == (0, 1)
 
 
 async def test_what_cannot_connect_was_not_sent(tmp_path: Path) -> None:

@@ -13,6 +13,9 @@ from gateway_rig.fake_upstream import Behaviour, FakeUpstream
 from gateway_rig.guard import InProcessGuard
 from gateway_rig.postgres import Postgres
 from gateway_rig.proofs import Said, say, spec, until
+from gateway_rig.relay_upstream import RawUpstream, Wire, plain
+
+from terrace_gateway.upstream.pool import ConnectionPool
 
 Make = Callable[..., Awaitable[InProcessGuard]]
 CUTTING = """
@@ -183,8 +186,7 @@ async def test_the_next_candidate_has_the_limits_and_prices_in_force_now(
     guard, gate = await make_guard(governance=spec(upstream)), Gate()
     key = await guard.key()
     upstream.plan_for = lambda call: Behaviour(
-        status=500 if call.model == "sim-small" else 200,
-        headers={"llm_provider-x-request-id": "r"},
+        status=500 if call.model == "sim-small" else 200, upstream_status="500 json"
     )
     guard.runtime.journal.close = gate.behind(guard.runtime.journal.close)
     task = asyncio.create_task(say(guard, key))
@@ -214,7 +216,7 @@ async def test_the_next_candidate_is_held_by_a_cap_that_is_new(
 ) -> None:
     guard, gate = await make_guard(governance=spec(upstream)), Gate()
     made = await guard.new_key()
-    upstream.plan_for = lambda _: Behaviour(status=500, headers={"llm_provider-x-request-id": "r"})
+    upstream.plan_for = lambda _: Behaviour(status=500, upstream_status="500 json")
     guard.runtime.journal.close = gate.behind(guard.runtime.journal.close)
     task = asyncio.create_task(say(guard, made["key"]))
     await gate.reached.wait()
@@ -312,7 +314,7 @@ async def test_no_fallback_for_a_token_whose_issuer_is_gone(
 ) -> None:
     text = spec(upstream, more=TOKENS.replace("ISSUER", idp.issuer))
     guard, gate = await make_guard(governance=text), Gate()
-    upstream.plan_for = lambda _: Behaviour(status=500, headers={"llm_provider-x-request-id": "r"})
+    upstream.plan_for = lambda _: Behaviour(status=500, upstream_status="500 json")
     guard.runtime.journal.close = gate.behind(guard.runtime.journal.close)
     task = asyncio.create_task(say(guard, callers(idp)["user"]))
     await gate.reached.wait()
@@ -347,6 +349,8 @@ async def test_a_token_that_expires_while_its_call_waits(
     ("target", "cuts"),
     [
         ("user:jo", {"user"}),
+        ("subject:corp:jo-subject", {"user"}),
+        ("subject:corp:zoe", {"member"}),
         ("app:bot", {"pod"}),
         ("team:team-a", {"user", "member", "pod"}),
         ("org:acme", {"user", "member", "pod"}),
@@ -497,6 +501,25 @@ async def test_texts_that_other_guardrails_let_pass_are_not_sent(
     assert (again.status, again.code) == (400, "content_blocked")
 
 
+@pytest.mark.parametrize(("network", "status"), [("10.0.0.0/8", 403), ("127.0.0.1/32", 200)])
+async def test_an_address_that_is_not_allowed_any_more(
+    make_guard: Make, upstream: FakeUpstream, network: str, status: int
+) -> None:
+    text, other = (
+        spec(upstream, more=team(f"{{name: p, networks: [{one}]}}"))
+        for one in ("127.0.0.0/8", network)
+    )
+    guard = await make_guard(governance=text)
+    key = await guard.key()
+    guard.runtime.journal.open = applying(guard, [other])
+    said = await say(guard, key)
+    assert said.status == status
+    if status == 403:
+        assert said.code == "policy_denied"
+        assert not upstream.calls
+        assert await outcomes(guard) == [("not_sent", 0)]
+
+
 @pytest.fixture
 async def ways(upstream: FakeUpstream, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
     """Two specs: the provider of the model ``named`` is translated, and relayed."""
@@ -513,7 +536,8 @@ async def ways(upstream: FakeUpstream, monkeypatch: pytest.MonkeyPatch) -> tuple
 
 
 async def switched(guard: InProcessGuard, text: str) -> None:
-    await guard.runtime.versions.apply(text, actor="a", reason="r", check_base=False)
+    moved = frozenset({"model-not-deployed"})  # by the translator, which a relay does not ask
+    await guard.runtime.versions.apply(text, actor="a", reason="r", check_base=False, allow=moved)
     await guard.runtime.policy.refresh()
 
 
@@ -531,6 +555,45 @@ async def test_a_call_goes_the_way_that_its_body_was_made_for(
     assert sent.body["model"] == ("sim-small" if relay else "named")
     assert ("extra_headers" in sent.body) is not relay
     assert sorted(outcome for outcome, _ in await outcomes(guard, 2)) == ["not_sent", "ok"]
+
+
+async def test_a_relay_that_was_elsewhere_while_a_call_connected_gets_nothing(
+    make_guard: Make, upstream: FakeUpstream, ways: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The provider is at A when the call is reserved, at B when it connects, at A when it sends."""
+    here = ways[1]
+    port = here.split('api_base: "http://127.0.0.1:')[1].split("/")[0]
+    async with RawUpstream(refuses).running() as other:
+        elsewhere = here.replace(f"127.0.0.1:{port}/v1", f"127.0.0.1:{other.port}/v1")
+        guard = await make_guard(governance=ways[0])
+        await switched(guard, here)
+        key, opened, connected = await guard.key(), Gate(), Gate()
+        guard.runtime.journal.open = opened.behind(guard.runtime.journal.open)
+        acquire = ConnectionPool.acquire
+
+        async def acquired(pool: ConnectionPool) -> Any:
+            found = await acquire(pool)
+            if pool._address.port == other.port:
+                await connected.passed()
+            return found
+
+        monkeypatch.setattr(ConnectionPool, "acquire", acquired)
+        task = asyncio.create_task(say(guard, key, model="named"))
+        await opened.reached.wait()
+        await switched(guard, elsewhere)
+        opened.go.set()
+        await connected.reached.wait()
+        await switched(guard, here)
+        connected.go.set()
+        said = await task
+        assert (said.status, len(upstream.calls)) == (200, 1)
+        assert other.book == []
+    assert sorted(outcome for outcome, _ in await outcomes(guard, 2)) == ["not_sent", "ok"]
+
+
+async def refuses(wire: Wire) -> None:
+    """What gets here was sent to the wrong place."""
+    await wire.send(plain(b"{}", status="403 Forbidden"))
 
 
 async def test_an_answer_is_read_the_way_that_its_call_went(

@@ -256,7 +256,7 @@ async def test_headers_of_clients_do_not_go_up(
     headers = {
         "authorization": f"Bearer {key}", "x-litellm-num-retries": "2", "x-litellm-call-id": "mine",
         "x-terrace-attempt-id": "mine", "x-request-id": "mine", "cookie": "a=b", "x-api-key": key,
-        "x-terrace-request-id": "mine",
+        "x-terrace-request-id": "mine", "x-litellm-spend-logs-metadata": '{"a": "mine"}',
         "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
     }  # fmt: skip
     response = await guard.http.post(guard.public_url + CHAT, json=HELLO, headers=headers)
@@ -267,11 +267,13 @@ async def test_headers_of_clients_do_not_go_up(
     )
     assert two.status_code == 401  # which of them is meant?
     assert len(upstream.calls) == 1
-    sent = {name.lower() for name in upstream.calls[0].headers}
-    assert sent <= {"host", "authorization", "content-type", "content-length", "accept",
+    sent = {name.lower(): value for name, value in upstream.calls[0].headers.items()}
+    own = json.loads(sent.pop("x-litellm-spend-logs-metadata"))  # for Bedrock's log; it is ours
+    [entry] = await guard.entries()
+    assert set(own.values()) == {entry["attempt_id"]}
+    assert set(sent) <= {"host", "authorization", "content-type", "content-length", "accept",
                     "accept-encoding", "user-agent", "connection"}  # fmt: skip
     assert "mine" not in json.dumps([upstream.calls[0].headers, upstream.calls[0].body])
-    [entry] = await guard.entries()
     assert entry["trace_id"] == "4bf92f3577b34da6a3ce929d0e0e4736"
 
 

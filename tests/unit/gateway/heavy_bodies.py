@@ -106,6 +106,8 @@ def chat() -> list[Heavy]:
     schema = f'{head}{hi},"response_format":{{"type":"json_schema","json_schema":{{"schema":'
     png = '{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgo="}}'
     call = '{"id":"i","type":"function","function":{"name":"f","arguments":""}}'
+    before, ended = call.removesuffix('"}}'), '"}}]}]}'
+    called = f'{head}"messages":[{{"role":"assistant","tool_calls":[{before}['
     return [
         *everywhere(CHAT, f'{head}{hi},"dropped":'),
         Heavy(CHAT, "messages", f'{head}"messages":[', '{"role":"user","content":""}', "]}",
@@ -132,6 +134,12 @@ def chat() -> list[Heavy]:
         Heavy(CHAT, "biases", f'{head}{hi},"logit_bias":{{', '"#":1', "}}"),
         Heavy(CHAT, "stops", f'{head}{hi},"stop":[', '""', "]}", most=MAX_ITEMS),
         Heavy(CHAT, "text", f'{head}"messages":[{{"role":"user","content":"', "\\n", '"}]}', ""),
+        Heavy(CHAT, "text that may grow", f'{head}"messages":[{{"role":"user","content":"',
+              "\u00e9", '"}]}', ""),
+        Heavy(CHAT, "combining marks", f'{head}"messages":[{{"role":"user","content":"',
+              "\u0327\u0301", '"}]}', ""),
+        Heavy(CHAT, "arguments", called, "{}", f"]{ended}"),
+        Heavy(CHAT, "texts in arguments", called, '\\"\\"', f"]{ended}"),
     ]  # fmt: skip
 
 
@@ -183,7 +191,7 @@ def embeddings() -> list[Heavy]:
     return [
         *everywhere(EMBEDDINGS, f'{head}"input":"hi","dropped":'),
         Heavy(EMBEDDINGS, "text", f'{head}"input":"', "\\n", '"}', ""),
-        Heavy(EMBEDDINGS, "inputs", f'{head}"input":[', '"a"', "]}", most=2048),
+        Heavy(EMBEDDINGS, "inputs", f'{head}"dimensions":16,"input":[', '"a"', "]}", most=2048),
     ]
 
 

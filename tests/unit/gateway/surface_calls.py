@@ -57,7 +57,7 @@ class HoldBack:
         self._rest = ""
         self.seen: list[str] = []
 
-    def feed(self, text: str) -> str:
+    def feed(self, text: str, part: object = None) -> str:
         self._rest = (self._rest + text).replace(self._word, "*" * len(self._word))
         keep = len(self._word) - 1
         shown, self._rest = self._rest[:-keep], self._rest[-keep:]

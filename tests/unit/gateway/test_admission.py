@@ -126,8 +126,8 @@ TRUSTED = trusted_networks(["10.0.0.0/8"])
         ("10.0.0.1", ["198.51.100.7"], "198.51.100.7"),
         ("10.0.0.1", ["192.0.2.1, 198.51.100.7, 10.0.0.2"], "198.51.100.7"),
         ("10.0.0.1", ["192.0.2.1", "198.51.100.7"], "198.51.100.7"),
-        ("10.0.0.1", ["198.51.100.7, unknown"], "10.0.0.1"),
         ("10.0.0.1", [""], "10.0.0.1"),
+        ("10.0.0.1", ["198.51.100.7, ,"], "198.51.100.7"),
         ("::ffff:10.0.0.1", ["198.51.100.7"], "198.51.100.7"),
     ],
 )
@@ -135,6 +135,29 @@ def test_the_first_stranger_from_the_right_is_the_client(
     peer: str, forwarded: list[str], address: str
 ) -> None:
     assert client_address(peer, forwarded, TRUSTED) == address
+
+
+@pytest.mark.parametrize(
+    ("hop", "address"),
+    [
+        ("198.51.100.7:4711", "198.51.100.7"),  # an AWS load balancer that keeps the client's port
+        ("[2001:db8::1]:4711", "2001:db8::1"),
+        ("[2001:db8::1]", "2001:db8::1"),
+        ("10.0.0.2:80", "10.0.0.2"),
+        ("2001:db8::1:4711", "2001:db8::1:4711"),
+        *((hop, "") for hop in ("unknown", "_hidden", "[10.0.0.9", "10.0.0.9:port", "10.0.0:80",
+                                "[fe80::1]:80:80", "10.0.0.9:999999", "a:b:c", "10.0.0.9/8")),
+    ],
+)  # fmt: skip
+def test_a_hop_may_have_a_port_and_one_that_is_no_address_is_in_no_network(
+    hop: str, address: str
+) -> None:
+    """The proxy's own address stood then, and was inside."""
+    beyond = "192.0.2.1" if address == "10.0.0.2" else address  # a proxy of ours
+    assert client_address("10.0.0.1", [f"192.0.2.1, {hop}"], TRUSTED) == beyond
+    assert client_address("10.0.0.1", [hop], TRUSTED) == address
+    inside = EffectivePolicy(networks=(("10.0.0.0/8",),))
+    assert inside.admits(address) is (address == "10.0.0.2")
 
 
 def test_without_trusted_proxies_headers_say_nothing() -> None:

@@ -290,7 +290,7 @@ def test_a_usual_answer_is_the_same_through_a_filter(path: str) -> None:
 class Blocks:
     """Blocks what has the secret."""
 
-    def feed(self, text: str) -> str:
+    def feed(self, text: str, part: object = None) -> str:
         if KEY in text:
             raise ApiError(CONTENT_BLOCKED, "no")
         return text

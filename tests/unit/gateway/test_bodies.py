@@ -2,7 +2,7 @@
 
 import json
 from importlib.resources import files
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from terrace_common.governance import Governance, Model, load_governance
 from terrace_gateway.edge.errors import ApiError
 from terrace_gateway.surfaces.chat_body import read_chat_body
+from terrace_gateway.surfaces.converse_answer import rebuild_converse
 from terrace_gateway.surfaces.converse_body import read_converse_body
-from terrace_gateway.surfaces.json_body import encode_json, parse_json_object
+from terrace_gateway.surfaces.json_body import Json, encode_json, parse_json_object
 from terrace_gateway.surfaces.request import SurfaceRequest
 from terrace_gateway.surfaces.upstream_request import UpstreamRequest
 
@@ -274,3 +275,53 @@ def test_what_is_sent_is_what_was_parsed(value: object) -> None:
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_a_number_stays_the_same_number(value: float) -> None:
     assert json.loads(encode_json([value])) == [value]
+
+
+THOUGHT = {"reasoningContent": {"reasoningText": {"text": "hm SECRET", "signature": "c2ln"}}}
+REDACTED = {"reasoningContent": {"redactedContent": "c2VhbGVk"}}
+
+
+def test_what_a_reasoning_model_answered_is_taken_back() -> None:
+    """As boto3's users append it: the message of the answer, as it came."""
+    blocks = [THOUGHT, REDACTED, {"text": "42"}]
+    answer = {"output": {"message": {"role": "assistant", "content": blocks}}}
+    back = cast("Json", rebuild_converse(answer)["output"])["message"]
+    messages = [{"role": "user", "content": [{"text": "q"}]}, back]
+    assert upstream_converse({"messages": messages})["messages"][1] == back
+    request = read_converse_body({"messages": messages}, "m", stream=False)
+    assert request.texts() == ("q", "hm SECRET", "42")
+    masked = request.with_texts(["q", "hm ***", "42"])
+    assert b"SECRET" not in encode_json(masked.fields)
+    bare = read_converse_body({"messages": [messages[0]]}, "m", stream=False)
+    grown = request.needs.input_bound_tokens - bare.needs.input_bound_tokens
+    assert grown > len("hm SECRET" + "c2ln" + "c2VhbGVk" + "42")
+
+
+@pytest.mark.parametrize("signature", [None, ""])
+def test_not_every_model_signs_what_it_thought(signature: str | None) -> None:
+    thought = {"reasoningText": {"text": "hm", "signature": signature}}
+    message = {"role": "assistant", "content": [{"reasoningContent": thought}]}
+    [sent] = upstream_converse({"messages": [message]})["messages"][0]["content"]
+    assert sent == {"reasoningContent": {"reasoningText": {"text": "hm"}}}
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"reasoningText": {"text": "hm", "signature": "a plain text: SECRET"}},
+        {"redactedContent": "a plain text: SECRET"},
+        {"reasoningText": {"signature": "c2ln"}},
+        {"other": "SECRET"},
+    ],
+)
+def test_reasoning_has_no_room_for_a_text_that_nobody_reads(block: dict[str, Any]) -> None:
+    message = {"role": "assistant", "content": [{"reasoningContent": block}]}
+    with pytest.raises(ApiError, match="reasoningContent") as caught:
+        upstream_converse({"messages": [message]})
+    assert "SECRET" not in caught.value.message
+
+
+def test_reasoning_is_the_models_own() -> None:
+    message = {"role": "user", "content": [THOUGHT]}
+    with pytest.raises(ApiError, match="reasoningContent cannot be bounded"):
+        upstream_converse({"messages": [message]})

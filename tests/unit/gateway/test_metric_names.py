@@ -18,6 +18,7 @@ from terrace_gateway.metrics import Metrics
 from terrace_gateway.policy.feed import PolicyFeed
 from terrace_gateway.policy.quota_watch import UpstreamQuotaWatch
 from terrace_gateway.standing_metrics import StandingCollector
+from terrace_gateway.turns import Turns, TurnsCollector
 from terrace_gateway.upstream.bulkhead import BulkheadLimits, Bulkheads
 
 PLACE = Path(__file__).parents[3] / "components/terrace_components/observability"
@@ -81,6 +82,7 @@ def exported() -> str:
     parts.__dict__["recovery"] = recovery
     metrics.registry.register(LedgerCollector(parts, parts, parts, parts))
     metrics.registry.register(UpstreamQuotaWatch(parts, parts))
+    metrics.registry.register(TurnsCollector([Turns("heartbeat")]))
     return metrics.exposition().decode()
 
 

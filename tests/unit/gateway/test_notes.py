@@ -15,14 +15,14 @@ OVERRUN = Decision("alert", "overrun", {}, "req_1", "", None)
 
 
 def details(found: Notes) -> list[Any]:
-    return [entry["detail"] for entry in found.take(AT)]
+    return [entry["detail"] for _, entry in found.take(AT)]
 
 
 def test_the_same_is_counted_together() -> None:
     found = Notes()
     for request in ("req_1", "req_2"):
         assert found.add(replace(OVERRUN, detail={"attempt_id": "a"}, request_id=request))
-    (entry,) = found.take(AT)
+    ((_, entry),) = found.take(AT)
     assert (entry["detail"], entry["request_id"]) == ({"attempt_id": "a", "count": 2}, "req_1")
     assert found.take(AT) == []
 

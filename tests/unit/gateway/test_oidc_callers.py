@@ -7,7 +7,7 @@ import pytest
 
 from terrace_gateway.edge.errors import ApiError
 
-from .token_world import PER_USER, SPEC, World, a_world, service_account, snapshot_of
+from .token_world import PER_USER, SPEC, InForce, World, a_world, service_account, snapshot_of
 
 pytestmark = pytest.mark.unit
 
@@ -51,9 +51,28 @@ async def test_a_subject_may_be_of_its_issuer_and_an_unknown_one_has_its_team(wo
     assert await world.refused(world.token(sub="corp:al")) == 403
 
 
-async def test_a_required_claim_must_be_true(world: World) -> None:
-    assert await world.refused(world.token(sub="jo-subject", verified=False)) == 401
-    assert await world.refused(world.token(sub="jo-subject", verified=None)) == 401
+@pytest.mark.parametrize(
+    "said", [False, None, "false", "0", "true", "", 0, 1, [], [True], {"a": 1}]
+)
+async def test_a_required_claim_must_be_true(world: World, said: object) -> None:
+    assert await world.refused(world.token(sub="jo-subject", verified=said)) == 401
+
+
+@pytest.mark.parametrize(
+    ("said", "had"),
+    [
+        ("mfa", True), (["pwd", "mfa"], True), ({"mfa": True}, False), ("MFA", False),
+        ("mfa pwd", False), (["pwd"], False), (True, False), (None, False), ("", False),
+    ],
+)  # fmt: skip
+async def test_a_required_value_is_compared(world: World, said: object, had: bool) -> None:
+    text = world.text.replace("[verified]", "[verified, {claim: login.acr, value: mfa}]")
+    world.feed.in_force = InForce(snapshot_of(text))
+    token = world.token(sub="jo-subject", login={"acr": said})
+    if had:
+        assert (await world.call(token)).caller.user == "jo"
+    else:
+        assert await world.refused(token) == 401
 
 
 async def test_what_is_no_token_is_401(world: World) -> None:

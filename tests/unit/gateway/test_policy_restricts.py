@@ -2,15 +2,25 @@
 
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from importlib.resources import files
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from terrace_gateway.policy.feed import NoPolicyError, PolicyFeed
-from terrace_gateway.policy.records import Changes, KeyRecord, KillRow, PriceBookRow, VersionRow
+from terrace_gateway.policy.records import (
+    Changes,
+    KeyRecord,
+    KillRow,
+    PriceBookRow,
+    Secret,
+    VersionRow,
+)
+from terrace_gateway.policy.saved import SavedPolicy
 from terrace_gateway.policy.snapshot import Snapshot
 from terrace_gateway.policy.store import Head
 from terrace_gateway.policy.texts import digest_of
@@ -113,3 +123,76 @@ async def test_a_key_that_is_missing_where_all_are_named_is_revoked() -> None:
     with pytest.raises(NoPolicyError):
         await feed.refresh()
     assert set(feed.current().snapshot.keys) == {"k2"}
+
+
+async def refuses(feed: PolicyFeed, source: Source, **changes: Any) -> Snapshot:
+    source.changes_now = refused(**changes)
+    with pytest.raises(NoPolicyError):
+        await feed.refresh()
+    return feed.current().snapshot
+
+
+SOON, LATER = (datetime.now(UTC) + timedelta(hours=hours) for hours in (1, 2))
+
+
+@pytest.mark.parametrize("since", [1, -1], ids=["of a change", "of all"])
+async def test_a_secret_that_was_rotated_out_at_once_is_gone(since: int) -> None:
+    feed, source = await fed()
+    rotated = replace(key("k1"), key_hash=b"new", team="other", models=frozenset({"m"}))
+    snapshot = await refuses(feed, source, since=since, keys=(rotated, key("k2")))
+    assert set(snapshot.secrets) == {b"new", b"k2"}
+    assert snapshot.keys["k1"] == replace(key("k1"), key_hash=b"new")
+    assert await refuses(feed, source, since=since, keys=(rotated, key("k2"))) is snapshot
+
+
+async def test_a_secret_that_was_rotated_out_ends_as_it_says() -> None:
+    feed, source = await fed()
+    rotated = replace(key("k1"), key_hash=b"new")
+    old, unknown = Secret(b"k1", "k1", LATER), Secret(b"between", "k1", LATER)
+    snapshot = await refuses(feed, source, keys=(rotated,), secrets=(old, unknown))
+    assert set(snapshot.secrets) == {b"new", b"k1", b"k2"}
+    assert snapshot.secrets[b"k1"] == old
+    for until, holds in ((SOON, SOON), (LATER, SOON)):
+        secrets = (replace(old, valid_until=until),)
+        snapshot = await refuses(feed, source, keys=(rotated,), secrets=secrets)
+        assert snapshot.secrets[b"k1"].valid_until == holds
+
+
+async def test_an_earlier_end_of_a_key_holds_and_a_later_one_does_not() -> None:
+    feed, source = await fed()
+    for given, holds in ((LATER, LATER), (SOON, SOON), (LATER, SOON), (None, SOON)):
+        snapshot = await refuses(feed, source, keys=(replace(key("k1"), expires_at=given),))
+        assert snapshot.keys["k1"].expires_at == holds
+
+
+async def test_a_start_without_the_database_goes_by_it(tmp_path: Path) -> None:
+    feed, source = await fed()
+    clock: Any = Clock()
+    saved = SavedPolicy(tmp_path, clock, pepper=b"p" * 32, boot_id="b")
+    await saved.save(feed)
+    rotated = replace(key("k2"), key_hash=b"new", expires_at=SOON)
+    kill = KillRow("team", "t", True)
+    await refuses(feed, source, kills=(kill,), gone_keys=("k1",), keys=(rotated,))
+    await saved.save(feed)
+    found = SavedPolicy(tmp_path, clock, pepper=b"p" * 32, boot_id="b").load()
+    assert found is not None
+    again = feed_of(source)
+    again.restore(found[0], confirmed_at=found[1])
+    before, after = feed.current().snapshot, again.current().snapshot
+    assert (after.kills, after.keys, after.secrets) == (before.kills, before.keys, before.secrets)
+    assert after.kills == {("team", "t")}
+    assert set(after.secrets) == {b"new"}
+
+
+async def test_it_is_saved_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    feed, source = await fed()
+    clock: Any = Clock()
+    saved = SavedPolicy(tmp_path, clock, pepper=b"p" * 32, boot_id="b")
+    written: list[str] = []
+    monkeypatch.setattr(saved, "_write", lambda name, _: written.append(name))
+    for _ in range(2):
+        await saved.save(feed)
+        await refuses(feed, source, kills=(KillRow("all", "", True),))
+        await saved.save(feed)
+        await saved.save(feed)
+    assert written.count("policy-snapshot") == 2

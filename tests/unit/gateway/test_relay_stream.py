@@ -102,6 +102,13 @@ def test_what_is_no_stream_of_events(data: bytes) -> None:
         stream.feed(data)
 
 
+@pytest.mark.parametrize("payload", [b"[" * 100_000, b"9" * 5000, b"[]", b"nonsense"])
+def test_an_event_that_cannot_be_read_is_broken(payload: bytes) -> None:
+    stream = RelayChatStream(include_usage=False)
+    with pytest.raises(BrokenAnswerError):
+        stream.feed(b'data: {"usage": {"a":' + payload + b"}\n\n")
+
+
 def test_endless_event_is_refused() -> None:
     stream = RelayChatStream(include_usage=False)
     for _ in range(8):
@@ -118,10 +125,25 @@ def test_stream_without_an_end_mark_keeps_its_last_bytes() -> None:
     assert stream.ending() == last[:-1]
 
 
+def test_embeddings_are_no_completion() -> None:
+    vector = {"object": "embedding", "index": 0, "embedding": [0.5]}
+    answer = {"data": [vector], "usage": {"prompt_tokens": 7, "total_tokens": 7}}
+    body = json.dumps(answer).encode()
+    assert relay_usage(body, "embeddings") == Usage(7, 0)
+    assert relay_usage(b'{"data": [{"embedding": [NaN]}]}', "embeddings") is None
+    for wrong, surface in (
+        (body, "chat"),
+        (b'{"choices": [1]}', "embeddings"),
+        (b"", "embeddings"),
+    ):
+        with pytest.raises(BrokenAnswerError):
+            relay_usage(wrong, surface)
+
+
 def test_plain_answers() -> None:
     answer = {"choices": [{"index": 0}], "usage": USAGE}
     assert relay_usage(json.dumps(answer).encode()) == Usage(10, 4)
     assert relay_usage(b'{"choices": [1]}') is None
-    for broken in (b"", b"[]", b"{}", b"nonsense"):
+    for broken in (b"", b"[]", b"{}", b"nonsense", b'{"choices":' + b"[" * 100_000):
         with pytest.raises(BrokenAnswerError):
             relay_usage(broken)

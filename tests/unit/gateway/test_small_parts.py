@@ -143,6 +143,15 @@ def test_upstream_errors(status: int, expected: int) -> None:
     assert upstream_error(429, "Wed, 21 Oct").retry_after_seconds == 1
 
 
+@pytest.mark.parametrize(
+    ("told", "seconds"),
+    [(None, 1), ("", 1), ("7", 7), ("007", 7), ("0" * 5000 + "7", 7), ("9" * 5000, 86_400),
+     ("9" * 18, 86_400), ("86401", 86_400), ("-5", 1), ("1.5", 1), ("²", 1), ("٣", 1), (" 5", 1)],
+)  # fmt: skip
+def test_what_a_provider_says_of_waiting_is_bounded(told: str | None, seconds: int) -> None:
+    assert upstream_error(429, told).retry_after_seconds == seconds
+
+
 def test_a_refused_budget_says_what_is_needed_and_left() -> None:
     refusal = refused(scope="team", remaining=100)
     error = cap_refusal_error(refusal, worst_case_micro_usd=2_000_812, max_output_tokens=64)

@@ -10,7 +10,7 @@ import pytest
 
 from terrace_gateway.authentication import tokens
 from terrace_gateway.calls import still_allowed
-from terrace_gateway.calls.ports import Caller, Cap, Principal, Window
+from terrace_gateway.calls.ports import Caller, Cap, Needs, Principal, Window
 from terrace_gateway.calls.serving import Call
 from terrace_gateway.calls.still_allowed import ReservedOtherwiseError, StillAllowed
 from terrace_gateway.edge.errors import ApiError
@@ -22,6 +22,7 @@ pytestmark = pytest.mark.unit
 
 CANDIDATE: Any = SimpleNamespace(model=SimpleNamespace(name="sim-small", provider="simulator"))
 CORP = "      audiences: [terrace]\n"
+NEEDS = Needs("chat", input_bound_tokens=100, output_tokens=50, features=frozenset({"tools"}))
 GROUPS = {"sub": "zoe", "groups": ["g-search"]}
 
 
@@ -67,8 +68,11 @@ class Asked:
 
 
 def asked_with(world: World, principal: Principal) -> Asked:
-    request: Any = SimpleNamespace(asked_model="sim-small", needs=None)
-    call = Call("req", principal, world.snapshot, request, {}, bedrock_only=False, headers=[])
+    request: Any = SimpleNamespace(asked_model="sim-small", needs=NEEDS)
+    call = Call(
+        "req", principal, world.snapshot, request, {}, bedrock_only=False, address="10.0.0.1",
+        headers=[],
+    )  # fmt: skip
     matcher: Any = Matcher()
     return Asked(world, call, StillAllowed(world.feed, matcher, world.clock))
 
@@ -272,6 +276,60 @@ async def test_texts_are_sent_only_past_the_guardrails_in_force(
         await asked.allowed.confirm(asked.call, CANDIDATE)
     else:
         assert await asked.refused() == UNABLE
+
+
+def with_policy(world: World, policy: str) -> KeyRecord:
+    """A key of ``world``, whose spec has this policy now."""
+    key = KeyRecord(key_id="key_1", key_hash=b"h", team="search", policies=("p",))
+    world.text += f"\npolicies:\n  - {{name: p, {policy}}}\n"
+    world.snapshot = world.feed.in_force.snapshot = snapshot_of(world.text, keys={"key_1": key})
+    return key
+
+
+HERE = "networks: [10.0.0.0/8]"
+
+
+@pytest.mark.parametrize(
+    ("new", "goes_on"),
+    [
+        ("networks: [192.168.0.0/16]", False),
+        ("deny_features: [tools]", False),
+        ("max_context_tokens: 99", False),
+        ("max_output_tokens: 49, over_output: refuse", False),
+        ("hours: [{days: [mon], from: '00:00', to: '00:01', zone: UTC}]", False),
+        ("networks: [10.0.0.0/24], max_context_tokens: 100", True),
+    ],
+)
+async def test_a_request_that_would_not_be_admitted_now(
+    world: World, new: str, *, goes_on: bool
+) -> None:
+    key = with_policy(world, HERE)
+    asked = asked_with(world, world.snapshot.principal(key))
+    asked.change((HERE, new), keys={"key_1": key})
+    if goes_on:
+        await asked.renewed()
+    else:
+        assert await asked.refused() == DENIED
+
+
+async def test_a_key_that_is_not_for_this_surface_any_more(world: World) -> None:
+    key = with_policy(world, HERE)
+    asked = asked_with(world, world.snapshot.principal(key))
+    for surfaces in (frozenset({"chat"}), frozenset({"embeddings"})):
+        asked.change(keys={"key_1": replace(key, surfaces=surfaces)})
+        if "chat" in surfaces:
+            await asked.renewed()
+    assert await asked.refused() == DENIED
+
+
+async def test_hours_end_without_a_change_of_the_policy(world: World) -> None:
+    key = with_policy(world, "hours: [{days: [mon], from: '12:00', to: '13:00', zone: UTC}]")
+    asked = asked_with(world, world.snapshot.principal(key))
+    world.clock.seconds += 3599  # it was noon
+    assert await asked.renewed() == (asked.call, CANDIDATE)
+    await asked.allowed.confirm(asked.call, CANDIDATE)
+    world.clock.seconds += 1
+    assert await asked.refused() == DENIED
 
 
 def never(*_: Any, **__: Any) -> Any:

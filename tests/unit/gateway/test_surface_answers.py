@@ -15,13 +15,6 @@ from terrace_gateway.edge.errors import BUDGET_EXHAUSTED, ApiError
 from terrace_gateway.edge.routes import error_shape
 from terrace_gateway.surfaces.model_list import model_body, models_body
 from terrace_gateway.surfaces.surface import AnswerStream, BrokenAnswerError, Surface
-from terrace_gateway.surfaces.usage import (
-    chat_usage,
-    converse_usage,
-    embeddings_usage,
-    messages_usage,
-    responses_usage,
-)
 
 from .surface_calls import IDENTITY, HoldBack, events, read
 
@@ -307,7 +300,7 @@ def test_a_text_that_never_streamed_is_filtered_where_it_is_repeated() -> None:
 
 
 class Blocks(HoldBack):
-    def feed(self, text: str) -> str:
+    def feed(self, text: str, part: object = None) -> str:
         if "and" in text:
             raise ApiError(BUDGET_EXHAUSTED, "no more of this")
         return text
@@ -367,37 +360,6 @@ def test_plain_answers_are_rebuilt_and_can_be_masked(path: str) -> None:
     for broken in (None, [], 3, {}):
         with pytest.raises(BrokenAnswerError):
             found.rebuild(broken)
-
-
-@pytest.mark.parametrize(
-    ("read_usage", "usage", "expected"),
-    [
-        (responses_usage, {"input_tokens": 20, "output_tokens": 5}, Usage(20, 5)),
-        (responses_usage, {"input_tokens": 0, "output_tokens": 5}, None),
-        (responses_usage, {"input_tokens": 9, "output_tokens": 5, "output_tokens_details": {
-            "text_tokens": 5}}, None),
-        (messages_usage, {"input_tokens": 0, "output_tokens": 0}, None),
-        (messages_usage, {"input_tokens": 0, "output_tokens": 2, "cache_read_input_tokens": 9},
-         Usage(0, 2, 9)),
-        (messages_usage, {"input_tokens": 1, "output_tokens": 2, "cache_creation_input_tokens": 9,
-                          "cache_creation": {"ephemeral_1h_input_tokens": 4}},
-         Usage(1, 2, 0, 9, 4)),
-        (converse_usage, {"inputTokens": 1, "outputTokens": 2, "cacheWriteInputTokens": 9,
-                          "cacheDetails": [{"ttl": "1h", "inputTokens": 4}, {"ttl": "5m"}]},
-         Usage(1, 2, 0, 9, 4)),
-        (chat_usage, {"prompt_tokens": 127, "completion_tokens": 5, "prompt_tokens_details": {
-            "cached_tokens": 100}, "cache_creation_input_tokens": 7}, Usage(20, 5, 100, 7)),
-        (chat_usage, {"prompt_tokens": 20, "completion_tokens": 5, "prompt_tokens_details": {
-            "cached_tokens": 100}}, Usage(20, 5, 100)),  # it contradicts itself: both count
-        (embeddings_usage, {"prompt_tokens": 7}, Usage(7, 0)),
-        (embeddings_usage, {"prompt_tokens": 0}, None),
-        (embeddings_usage, {"prompt_tokens": True}, None),
-    ],
-)  # fmt: skip
-def test_usage_keeps_the_cache_apart(
-    read_usage: Callable[[object], Usage | None], usage: object, expected: Usage | None
-) -> None:
-    assert read_usage({"usage": usage}) == expected
 
 
 def test_embeddings_leave_as_the_client_asked() -> None:

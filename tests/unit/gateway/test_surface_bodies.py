@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from terrace_common.governance import Governance
 from terrace_gateway.edge.errors import ApiError
 from terrace_gateway.surfaces import (
     chat_body,
@@ -453,24 +452,3 @@ def test_names_and_ids_are_what_providers_take(name: str) -> None:
 @pytest.mark.parametrize("name", ["call_Ab-1", "functions.get_weather:0", "a" * 128])
 def test_ids_that_providers_give_are_taken(name: str) -> None:
     assert read("/v1/chat/completions", {"model": "m", **chat_call(id=name)})
-
-
-@pytest.mark.parametrize("asked", ["max_tokens", "max_completion_tokens"])
-@pytest.mark.parametrize("declared", [None, "max_tokens", "max_completion_tokens"])
-@pytest.mark.parametrize("relay", [True, False])
-def test_the_output_limit_goes_where_the_upstream_reads_it(
-    asked: str, declared: str | None, relay: bool
-) -> None:
-    model = MODELS["sim-small"]
-    plain = GOVERNANCE.model_dump(mode="json")
-    for one in plain["providers"]:
-        if one["name"] == model.provider:
-            one["output_limit_field"] = declared
-    made = read("/v1/chat/completions", {"model": "m", "messages": [USER], asked: 50}).upstream(
-        governance=Governance.model_validate(plain), model=model,
-        attempt_id="att_1", traceparent="00-tp", max_output_tokens=50, relay=relay,
-    )  # fmt: skip
-    body = json.loads(made.body)
-    limits = {field: body[field] for field in ("max_tokens", "max_completion_tokens")
-              if field in body}  # fmt: skip
-    assert limits == {declared or ("max_tokens" if relay else asked): 50}

@@ -1,5 +1,6 @@
 """The catalogue: providers, and the models that clients can ask for."""
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
 
@@ -58,6 +59,8 @@ class Breaker(Section):
 
 
 OutputLimitField = Literal["max_tokens", "max_completion_tokens"]
+_OPENAI = re.compile(r"https://([a-z]+\.)?api\.openai\.com(:443)?(/|$)", re.IGNORECASE)
+"""Its address, and those of its regions (``eu.api.openai.com``)."""
 
 
 class OpenAIProvider(Section):
@@ -73,14 +76,19 @@ class OpenAIProvider(Section):
     relay: bool = False
     """Whether calls in OpenAI's own format pass without the translator, their bytes untouched."""
     output_limit_field: OutputLimitField | None = None
-    """The field of a chat request that it reads the output limit from. Left out: ``max_tokens`` of
-    a relay, which every compatible upstream knows; else the one that the client chose, which the
-    translator turns into the model's own."""
+    """The field of a chat request that it reads the output limit from. Left out:
+    ``max_completion_tokens`` of OpenAI itself; else ``max_tokens``, which every compatible upstream
+    knows."""
     max_concurrent: int | None = Field(default=None, ge=1, le=100_000)
     """Calls at a time of one replica; above it a call goes to another candidate or is refused."""
     breaker: Breaker = Breaker()
     quotas: Quotas = ()
     """Caps of all calls to it. A provider over its cap leaves the candidates."""
+
+    @property
+    def is_openai(self) -> bool:
+        """Whether it is OpenAI itself: what only its own API has may be sent."""
+        return _OPENAI.match(self.api_base) is not None
 
     @field_validator("api_base")
     @classmethod
@@ -158,6 +166,9 @@ class Model(Section):
     max_tokens_per_image: int | None = Field(default=None, ge=0, le=1_000_000)
     """Input tokens that one image counts as at most (0 where images are billed apart). Left out:
     images are refused, because nothing bounds what they cost."""
+    dimensions: int = Field(default=2048, ge=1, le=1_000_000)
+    """Numbers of one vector of kind ``embeddings``, at most, where the client asks for none: it
+    bounds how many texts one answer can hold."""
     latency: LatencyClass = "standard"
     regions: tuple[Annotated[str, Field(pattern=RESIDENCY_PATTERN)], ...] | None = Field(
         default=None, strict=False

@@ -11,6 +11,7 @@ from dataclasses import replace
 import structlog
 from opentelemetry.trace import Span
 
+from terrace_common.names import NAMED_ATTEMPT_PREFIX
 from terrace_common.telemetry import current_traceparent, trace_id_of
 from terrace_gateway.calls.attempt import Attempt, Attempts, CapRefusedError, Exchange
 from terrace_gateway.calls.conversation import Conversation
@@ -43,7 +44,7 @@ from terrace_gateway.edge.refusals import cap_refusal_error
 from terrace_gateway.matching import Candidate, Excluded, NoCandidateError
 from terrace_gateway.runtime import Runtime
 from terrace_gateway.surfaces.upstream_request import UpstreamRequest
-from terrace_gateway.upstream.port import BulkheadFullError
+from terrace_gateway.upstream.port import BulkheadFullError, WayChangedError
 
 log = structlog.get_logger()
 
@@ -93,7 +94,7 @@ class ModelCalls:
         run = self._runtime.guardrails.start(
             call.principal.policy,
             call.principal.audit,
-            GuardrailMeter(self._runtime, self._attempts, exchange),
+            GuardrailMeter(self._runtime, self._attempts, exchange, call.snapshot),
         )
         session = call.request.session()
         if session is not None:
@@ -195,7 +196,8 @@ class ModelCalls:
         self, serving: Serving, candidate: Candidate, *, first: bool, anew: bool = False
     ) -> None:
         """One candidate; once more, ``anew``, if the policy of its reservation was no longer in
-        force when it was to be sent. Raises ``CandidateFailedError``: the next may be tried."""
+        force when it was to be sent, or another had led it elsewhere meanwhile. Raises
+        ``CandidateFailedError``: the next may be tried."""
         matcher = self._runtime.matcher
         call, candidate = await self._allowed.renewed(serving.call, candidate)
         if call is not serving.call:
@@ -203,7 +205,7 @@ class ModelCalls:
                 serving.exchange, principal=call.principal, policy_version=call.snapshot.version
             )
             serving = replace(serving, call=call, exchange=exchange)
-        attempt_id = f"att_{secrets.token_hex(16)}"
+        attempt_id = f"{NAMED_ATTEMPT_PREFIX}{secrets.token_hex(16)}"
         try:  # a candidate that cannot bound the request leaves it to another
             upstream = self._upstream_request(serving, candidate, attempt_id)
             reserved = worst_case(candidate, upstream, call.snapshot)
@@ -230,7 +232,8 @@ class ModelCalls:
         except AuthorityUnavailableError as error:
             matcher.abandoned(candidate)
             raise ApiError(
-                AUTHORITY_UNAVAILABLE, "the budget authority is not available; nothing was sent"
+                AUTHORITY_UNAVAILABLE,
+                f"the budget authority is away; nothing was sent to {candidate.model.name}",
             ) from error
         except BaseException:
             matcher.abandoned(candidate)
@@ -248,11 +251,11 @@ class ModelCalls:
             raise CandidateFailedError(
                 ApiError(
                     MODEL_UNAVAILABLE,
-                    "the model's provider is busy; nothing was sent",
+                    "the model's provider is busy; nothing was sent to it",
                     retry_after_seconds=full.retry_after_seconds,
                 )
             ) from full
-        except ReservedOtherwiseError:
+        except (ReservedOtherwiseError, WayChangedError):
             if anew:
                 raise policy_changed() from None
         else:

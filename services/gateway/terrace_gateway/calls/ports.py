@@ -387,12 +387,13 @@ class Verdict:
 
 
 class TextFilter(Protocol):
-    """A guardrail on a stream of text. It may hold text back, never the end."""
+    """Guardrails on a stream of text in parts. It may hold text back, never the end."""
 
-    def feed(self, text: str) -> str:
-        """The text that may be shown now. Raises ``ApiError`` to end the stream."""
+    def feed(self, text: str, part: object = None) -> str:
+        """The text that may be shown now. ``part``: what it continues, also after others; ``None``:
+        a text by itself. Another is fed after ``flush``. Raises ``ApiError`` to end the stream."""
         ...
 
     def flush(self) -> str:
-        """What is left, at the end. Raises ``ApiError``."""
+        """What is held back of the part that was fed last. Raises ``ApiError``."""
         ...

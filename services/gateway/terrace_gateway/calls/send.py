@@ -6,7 +6,6 @@ goes to the matcher.
 
 import asyncio
 import contextlib
-import json
 from collections.abc import AsyncIterator, Generator
 from typing import Literal
 
@@ -30,14 +29,17 @@ from terrace_gateway.surfaces.surface import (
     AnswerStream,
     BrokenAnswerError,
     Identity,
+    read_answer,
 )
 from terrace_gateway.surfaces.upstream_request import UpstreamRequest
+from terrace_gateway.upstream.http_connection import ConnectionBrokenError
 from terrace_gateway.upstream.port import (
     BeforeSend,
     BulkheadFullError,
     NotSentError,
     UpstreamLostError,
     UpstreamResponse,
+    WayChangedError,
 )
 from terrace_gateway.upstream.relay_stream import RelayChatStream, relay_usage
 
@@ -104,14 +106,14 @@ class Sender:
             async with deadline:
                 with entered as running, sending.cut_on_leaving(running):
                     await sending.call(upstream)
-        except BulkheadFullError:
+        except (BulkheadFullError, WayChangedError):
             await self._attempts.close(attempt, "not_sent")
             raise
         except NotSentError as error:
             await self._attempts.close(attempt, "not_sent")
             sending.failed("error")
             raise CandidateFailedError(
-                ApiError(UPSTREAM_ERROR, "the model cannot be reached; nothing was sent")
+                ApiError(UPSTREAM_ERROR, "the model cannot be reached; nothing was sent to it")
             ) from error
         except TimeoutError as error:
             if sending.left:
@@ -125,7 +127,7 @@ class Sender:
             raise CandidateFailedError(
                 ApiError(UPSTREAM_TIMEOUT, f"no complete answer within {limit} s")
             ) from error
-        except (UpstreamLostError, BrokenAnswerError) as error:
+        except (UpstreamLostError, BrokenAnswerError, RecursionError) as error:
             await self._attempts.close(attempt, "unknown")
             sending.failed("unknown")
             raise CandidateFailedError(
@@ -289,12 +291,9 @@ class _Sending:
         untouched = self._untouched
         answer: object = None
         if untouched:
-            usage = relay_usage(bytes(body))
+            usage = relay_usage(bytes(body), self._answers.name)
         else:
-            try:
-                answer = json.loads(bytes(body))
-            except ValueError as error:
-                raise BrokenAnswerError("the answer is not JSON") from error
+            answer = read_answer(bytes(body), self._answers.name)
             usage = self._answers.usage(answer)
         await self._attempts.close(self._attempt, self._ending, usage, "response")
         self._succeeded()
@@ -389,5 +388,5 @@ async def _linger(source: AsyncIterator[bytes]) -> None:
         async with asyncio.timeout(LINGER_SECONDS):
             async for _ in source:
                 pass
-    except (TimeoutError, UpstreamLostError, OSError):
+    except (TimeoutError, ConnectionBrokenError, UpstreamLostError, OSError):
         pass

@@ -16,10 +16,11 @@ def worst_case(candidate: Candidate, upstream: UpstreamRequest, snapshot: Snapsh
     tokens = upstream.bound_bytes + defaults.reservation_overhead_tokens
     if upstream.image_count:
         tokens += upstream.image_count * _tokens_per_image(candidate)
+    output = max(upstream.max_output_tokens, upstream.least_output_tokens)
     try:
         money = candidate.quote.worst_case(
             input_tokens=tokens,
-            output_tokens=upstream.max_output_tokens,
+            output_tokens=output,
             images=upstream.image_count,
             cache_writes=upstream.cache_writes,
         )
@@ -29,7 +30,7 @@ def worst_case(candidate: Candidate, upstream: UpstreamRequest, snapshot: Snapsh
             f"{candidate.model.name} has no price for {error.feature}",
             param="model",
         ) from None
-    return Amounts(tokens, upstream.max_output_tokens, money)
+    return Amounts(tokens, output, money)
 
 
 def _tokens_per_image(candidate: Candidate) -> int:

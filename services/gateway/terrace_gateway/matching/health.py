@@ -169,6 +169,11 @@ class Health:
         model.frozen.add(features)
         self.troubled.add(candidate.model.name)
 
+    def is_frozen(self, model: str) -> bool:
+        """Whether ``froze`` holds for some requests."""
+        standing = self._models.get(model)
+        return standing is not None and bool(standing.frozen)
+
     def thaw(self, model: str) -> bool:
         """Ends what ``froze`` began. Whether there was something."""
         standing = self._models.get(model)

@@ -13,6 +13,7 @@ from terrace_gateway.calls.ports import TextFilter, Usage
 from terrace_gateway.edge.client import Headers
 from terrace_gateway.edge.errors import ApiError
 from terrace_gateway.surfaces.answer_fields import (
+    ARGUMENTS,
     ID,
     NUMBER,
     SHOWN,
@@ -34,6 +35,7 @@ from terrace_gateway.surfaces.surface import (
     answer_texts,
     encode_answer,
     kept,
+    read_event,
     with_answer_texts,
 )
 from terrace_gateway.surfaces.usage import chat_usage
@@ -54,7 +56,7 @@ USAGE_PLACES: Fields = {
 
 
 def _message_places(text: Place, ids: Place) -> Fields:
-    function = {"name": text, "arguments": text}
+    function = {"name": text, "arguments": ARGUMENTS if text is TEXT else text}
     call = {"index": NUMBER, "id": ids, "type": WORD, "function": function}
     return {"role": WORD, **dict.fromkeys(_TEXT_FIELDS, text), "tool_calls": call}
 
@@ -158,11 +160,7 @@ class ChunkStream:
             self.usage = self._so_far
             left = self._left()
             return self._chunks({}, left) if left else b""
-        try:
-            chunk = json.loads(payload)
-        except ValueError as error:
-            raise BrokenAnswerError("an event is not JSON") from error
-        source = answer_object(chunk)
+        source = read_event(payload)
         if "error" in source:
             self.failed = True
             return b""

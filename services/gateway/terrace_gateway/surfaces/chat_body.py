@@ -5,6 +5,7 @@ cannot be bounded), and everything else, which is dropped: a client controls not
 translator (``metadata``, ``api_base``, ``num_retries``, ``mock_response``, ``no-log``, ...).
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,16 +24,19 @@ from terrace_gateway.surfaces.chat_messages import (
 from terrace_gateway.surfaces.json_body import (
     Json,
     as_flag,
+    as_level,
     as_number,
     as_object,
     as_positive,
     as_stop,
     as_text,
     encode_json,
+    invalid,
     unsupported,
 )
 from terrace_gateway.surfaces.prompt_texts import (
     Change,
+    change_arguments,
     change_content,
     change_fields,
     change_stop,
@@ -46,11 +50,18 @@ from terrace_gateway.surfaces.surface import Identity
 from terrace_gateway.surfaces.upstream_request import (
     Attempt,
     UpstreamRequest,
+    default_tier,
     input_bound_bytes,
+    input_growth,
+    least_output,
     needs_of,
 )
 
 PATH = "/v1/chat/completions"
+_TOKEN = re.compile(r"[0-9]{1,7}")
+"""The number of a token of a vocabulary."""
+
+_OUTPUT_LIMITS: tuple[OutputLimitField, ...] = ("max_completion_tokens", "max_tokens")
 
 REFUSED = {
     "audio": "audio cannot be bounded",
@@ -71,7 +82,6 @@ class ChatRequest:
     stream: bool
     include_usage: bool
     requested_max_tokens: int | None
-    max_tokens_field: OutputLimitField
     reasoning_effort: str | None
     fields: Json
     user: str | None = None
@@ -128,7 +138,7 @@ class ChatRequest:
         body: Json = {
             "model": model.upstream_model if relay else model.name,
             **self.fields,
-            self._output_limit_field(provider, relay=relay): max_output_tokens,
+            _output_limit_field(provider): max_output_tokens,
         }
         if not relay:
             body["extra_headers"] = attempt.headers()
@@ -140,6 +150,7 @@ class ChatRequest:
                     f"reasoning_effort cannot be bounded on {self.asked_model}", "reasoning_effort"
                 )
             body["reasoning_effort"] = self.reasoning_effort
+        body |= default_tier(provider)
         if self.stream:
             body["stream"] = True
             body["stream_options"] = {"include_usage": True}
@@ -153,15 +164,8 @@ class ChatRequest:
             headers=attempt.headers(),
             image_count=len(self._images),
             relayed=relay,
+            least_output_tokens=least_output(provider, relay=relay),
         )
-
-    def _output_limit_field(
-        self, provider: OpenAIProvider | BedrockProvider, *, relay: bool
-    ) -> OutputLimitField:
-        """Where the limit goes: not where the client chose to write it, if an upstream may not know
-        that field. One that it ignores would leave the answer without a limit."""
-        declared = provider.output_limit_field if isinstance(provider, OpenAIProvider) else None
-        return declared or ("max_tokens" if relay else self.max_tokens_field)
 
     def answers(self, identity: Identity) -> ChatSurface:
         """How answers to this request are read."""
@@ -180,9 +184,20 @@ class ChatRequest:
         found = (part.get("image_url") for part in parts)
         return [cast("dict[str, str]", image)["url"] for image in found if image is not None]
 
+    @cached_property
+    def _growth(self) -> int:
+        calls = [
+            call
+            for message in cast("list[Json]", self.fields["messages"])
+            for call in cast("list[dict[str, Json]]", message.get("tool_calls", []))
+        ]
+        return input_growth(self.fields, (call["function"]["arguments"] for call in calls))
+
     def _bound(self, encoded: bytes, *, expanded: int = 0) -> int:
         schemas = {k: v for k, v in self.fields.items() if k in {"tools", "response_format"}}
-        return input_bound_bytes(encoded, schemas, self._images, expanded=expanded)
+        return input_bound_bytes(
+            encoded, schemas, self._images, growth=self._growth, expanded=expanded
+        )
 
     def _schemas(self) -> list[tuple[object, str]]:
         """Every JSON schema of the body and where it stands."""
@@ -218,13 +233,15 @@ def _walk_message(message: Json, change: Change) -> Json:
         result["content"] = change_content(message["content"], change, ("text", "refusal"))
     if "tool_calls" in message:
         result["tool_calls"] = [
-            {
-                **call,
-                "function": change_fields(cast("Json", call["function"]), change, ("arguments",)),
-            }
+            {**call, "function": _walk_function(cast("Json", call["function"]), change)}
             for call in cast("list[Json]", message["tool_calls"])
         ]
     return result
+
+
+def _walk_function(function: Json, change: Change) -> Json:
+    arguments = cast("str", function["arguments"])
+    return {**function, "arguments": change_arguments(arguments, change, "tool_calls.arguments")}
 
 
 def read_chat_body(body: Json) -> ChatRequest:
@@ -242,7 +259,7 @@ def read_chat_body(body: Json) -> ChatRequest:
     for field, check in _TAKEN.items():
         if body.get(field) is not None:
             fields[field] = check(body[field], field)
-    requested, field = _max_tokens(body)
+    field = next((name for name in _OUTPUT_LIMITS if body.get(name) is not None), None)
     effort = body.get("reasoning_effort")
     options = body.get("stream_options")
     include_usage = (
@@ -254,24 +271,28 @@ def read_chat_body(body: Json) -> ChatRequest:
         asked_model=as_text(body.get("model"), "model"),
         stream=as_flag(body.get("stream") or False, "stream"),
         include_usage=include_usage,
-        requested_max_tokens=requested,
-        max_tokens_field=field,
-        reasoning_effort=None if effort is None else as_text(effort, "reasoning_effort"),
+        requested_max_tokens=None if field is None else as_positive(body[field], field),
+        reasoning_effort=None if effort is None else as_level(effort, "reasoning_effort"),
         fields=fields,
         user=user if isinstance(user := body.get("user"), str) else None,
     )
 
 
-def _max_tokens(body: Json) -> tuple[int | None, OutputLimitField]:
-    fields: tuple[OutputLimitField, ...] = ("max_completion_tokens", "max_tokens")
-    for field in fields:
-        if body.get(field) is not None:
-            return as_positive(body[field], field), field
-    return None, "max_tokens"
+def _output_limit_field(provider: OpenAIProvider | BedrockProvider) -> OutputLimitField:
+    """Where the limit goes: never where the client chose to write it, because an upstream that does
+    not know the field would leave the answer without a limit."""
+    if not isinstance(provider, OpenAIProvider):
+        return "max_tokens"
+    if provider.output_limit_field is not None:
+        return provider.output_limit_field
+    return "max_completion_tokens" if provider.is_openai else "max_tokens"
 
 
 def _logit_bias(value: object, where: str) -> Json:
-    return {key: as_number(bias, where) for key, bias in as_object(value, where).items()}
+    biases = as_object(value, where)
+    if not all(map(_TOKEN.fullmatch, biases)):
+        raise invalid(f"{where}: each key must be the number of a token", where)
+    return {key: as_number(bias, where) for key, bias in biases.items()}
 
 
 _TAKEN: dict[str, Callable[[object, str], object]] = {

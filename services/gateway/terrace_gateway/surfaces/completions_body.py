@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import cast
 
 from terrace_common.governance import Governance, Model
@@ -26,7 +27,7 @@ from terrace_gateway.surfaces.prompt_texts import (
     session_of,
 )
 from terrace_gateway.surfaces.surface import Identity
-from terrace_gateway.surfaces.upstream_request import Attempt, UpstreamRequest
+from terrace_gateway.surfaces.upstream_request import Attempt, UpstreamRequest, input_growth
 
 PATH = "/v1/completions"
 
@@ -48,7 +49,7 @@ class CompletionsRequest:
         """What the request needs from a model."""
         return Needs(
             surface=self.surface,
-            input_bound_tokens=len(encode_json(self.fields)),
+            input_bound_tokens=len(encode_json(self.fields)) + self._growth,
             output_tokens=self.requested_max_tokens,
             features=frozenset({"streaming"} if self.stream else ()),
         )
@@ -89,13 +90,18 @@ class CompletionsRequest:
             body["stream"] = True
             body["stream_options"] = {"include_usage": True}
         encoded = encode_json(body)
+        bound = len(encoded) + self._growth
         return UpstreamRequest(
-            PATH, encoded, len(encoded), max_output_tokens, attempt.headers(), relayed=relay
+            PATH, encoded, bound, max_output_tokens, attempt.headers(), relayed=relay
         )
 
     def answers(self, identity: Identity) -> CompletionsSurface:
         """How answers to this request are read."""
         return CompletionsSurface(identity, self.stream, self.include_usage)
+
+    @cached_property
+    def _growth(self) -> int:
+        return input_growth(self.fields)
 
 
 def _walk(fields: Json, change: Change) -> Json:

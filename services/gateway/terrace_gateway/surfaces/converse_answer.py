@@ -92,6 +92,8 @@ class ConverseSurface:
     """``POST /model/{modelId}/converse`` and ``converse-stream``."""
 
     stream: bool
+    hour_asked: bool = False
+    """Whether the request asks for cache writes that live for an hour."""
     name: str = "converse"
 
     @property
@@ -101,7 +103,7 @@ class ConverseSurface:
 
     def usage(self, answer: object) -> Usage | None:
         """Usage of a converse answer."""
-        return converse_usage(answer)
+        return converse_usage(answer, hour_asked=self.hour_asked)
 
     def rebuild(self, answer: object) -> bytes:
         """The converse answer."""
@@ -117,7 +119,7 @@ class ConverseSurface:
 
     def open_stream(self, text_filter: TextFilter | None = None) -> "FrameStream":
         """AWS event frames."""
-        return FrameStream(text_filter)
+        return FrameStream(text_filter, hour_asked=self.hour_asked)
 
     def broken(self, error: ApiError) -> bytes:
         """An exception frame."""
@@ -136,8 +138,9 @@ def rebuild_converse(answer: object) -> Json:
 class FrameStream:
     """Splits a stream into AWS event frames. Feed bytes; take frames; ask for usage at the end."""
 
-    def __init__(self, text_filter: TextFilter | None = None) -> None:
-        self._rest = b""
+    def __init__(self, text_filter: TextFilter | None = None, *, hour_asked: bool = False) -> None:
+        self._hour_asked = hour_asked
+        self._rest = bytearray()
         self._filter = PartFilter(text_filter)
         self.usage: Usage | None = None
         self._held = b""
@@ -149,16 +152,20 @@ class FrameStream:
 
         Raises ``BrokenAnswerError`` for bytes that are not frames.
         """
-        self._rest += data
+        rest = self._rest
+        rest.extend(data)
         passed = bytearray()
-        while len(self._rest) >= _PRELUDE_BYTES:
-            length = int.from_bytes(self._rest[:4], "big")
+        begin = 0
+        while len(rest) - begin >= _PRELUDE_BYTES:
+            length = int.from_bytes(rest[begin : begin + 4], "big")
             if not _MIN_FRAME_BYTES <= length <= _MAX_FRAME_BYTES:
                 raise BrokenAnswerError("not an event frame")
-            if len(self._rest) < length:
+            end = begin + length
+            if len(rest) < end:
                 break
-            frame, self._rest = self._rest[:length], self._rest[length:]
-            passed += self._frame(frame)
+            passed += self._frame(bytes(rest[begin:end]))
+            begin = end
+        del rest[:begin]
         return bytes(passed)
 
     def ending(self) -> bytes:
@@ -175,7 +182,7 @@ class FrameStream:
             return b"" if self._filter.active else frame
         if b"metadata" not in headers:
             return self._filtered(frame) if self._filter.active else frame
-        self.usage = converse_usage(_payload(frame))
+        self.usage = converse_usage(_payload(frame), hour_asked=self._hour_asked)
         self.done = True
         left = self._left()
         self._held += self._event("metadata", frame) if self._filter.active else frame
@@ -292,7 +299,7 @@ def _event_type(frame: bytes) -> str:
 def _payload(frame: bytes) -> object:
     try:
         return json.loads(_read(frame)[1])
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BrokenAnswerError("a damaged event frame") from error
 
 

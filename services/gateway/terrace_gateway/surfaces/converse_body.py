@@ -24,6 +24,7 @@ from terrace_gateway.surfaces.json_body import (
     as_number,
     as_object,
     as_positive,
+    as_sealed,
     as_stop,
     as_text,
     encode_json,
@@ -32,6 +33,7 @@ from terrace_gateway.surfaces.json_body import (
 )
 from terrace_gateway.surfaces.prompt_texts import (
     Change,
+    change_fields,
     change_value,
     put_texts,
     read_texts,
@@ -42,6 +44,7 @@ from terrace_gateway.surfaces.upstream_request import (
     Attempt,
     UpstreamRequest,
     input_bound_bytes,
+    input_growth,
     needs_of,
 )
 
@@ -145,11 +148,11 @@ class ConverseRequest:
     def answers(self, identity: Identity) -> ConverseSurface:
         """How answers to this request are read."""
         del identity  # a converse answer names no model and has no id
-        return ConverseSurface(self.stream)
+        return ConverseSurface(self.stream, "1h" in self._lifetimes)
 
     def _cached_as_priced(self, price: Price) -> tuple[Json, CacheWrites]:
         """As on messages: cache points without a price are taken off, which costs no more."""
-        lifetimes = set(cache_lifetimes(self.fields))
+        lifetimes = self._lifetimes
         if not lifetimes:
             return self.fields, "none"
         short = price.cache_write_micro_usd_per_mtok is not None
@@ -159,7 +162,8 @@ class ConverseRequest:
         return without_cache_points(self.fields), "none"
 
     @cached_property
-    def _images(self) -> list[str]:
+    def _every_block(self) -> list[Json]:
+        """Blocks of the messages, and of the results of tools among them."""
         messages = cast("list[dict[str, list[Json]]]", self.fields["messages"])
         blocks = [block for message in messages for block in message["content"]]
         results = [
@@ -168,15 +172,32 @@ class ConverseRequest:
             if "toolResult" in block
             for inner in cast("dict[str, list[Json]]", block["toolResult"])["content"]
         ]
-        found = (block.get("image") for block in (*blocks, *results))
+        return blocks + results
+
+    @cached_property
+    def _lifetimes(self) -> set[str]:
+        """Of the cache writes that are asked for."""
+        return set(cache_lifetimes(self.fields))
+
+    @cached_property
+    def _images(self) -> list[str]:
+        found = (block.get("image") for block in self._every_block)
         return [
             cast("dict[str, dict[str, str]]", image)["source"]["bytes"]
             for image in found
             if image is not None
         ]
 
+    @cached_property
+    def _growth(self) -> int:
+        uses = (block["toolUse"] for block in self._every_block if "toolUse" in block)
+        inputs = [cast("Json", use)["input"] for use in uses]
+        results = [block["json"] for block in self._every_block if "json" in block]
+        return input_growth(self.fields, inputs + results)
+
     def _bound(self, encoded: bytes) -> int:
-        return input_bound_bytes(encoded, self.fields.get("toolConfig"), self._images)
+        tools = self.fields.get("toolConfig")
+        return input_bound_bytes(encoded, tools, self._images, growth=self._growth)
 
 
 def _walk(fields: Json, change: Change) -> Json:
@@ -212,6 +233,9 @@ def _walk_block(block: Json, change: Change) -> Json:
         found = cast("Json", value)
         inner = [_walk_block(item, change) for item in cast("list[Json]", found["content"])]
         return {kind: {**found, "content": inner}}
+    if kind == "reasoningContent" and "reasoningText" in cast("Json", value):
+        thought = cast("dict[str, Json]", value)["reasoningText"]
+        return {kind: {"reasoningText": change_fields(thought, change, ("text",))}}
     return block
 
 
@@ -262,7 +286,8 @@ def _message(value: object, where: str) -> Json:
     role = message.get("role")
     if role not in ("user", "assistant"):
         raise invalid(f"{where}.role must be user or assistant", f"{where}.role")
-    kinds = ("text", "toolUse", "toolResult", *(("image",) if role == "user" else ()))
+    own = "image" if role == "user" else "reasoningContent"
+    kinds = ("text", "toolUse", "toolResult", own)
     return {"role": role, "content": _blocks(message.get("content"), f"{where}.content", kinds)}
 
 
@@ -281,10 +306,15 @@ def _blocks(
         kind = next(iter(block), "nothing")
         if len(block) != 1 or kind not in kinds:
             raise unsupported(
-                f"{here}: only {', '.join(kinds)} is supported; {kind} cannot be bounded", here
+                f"{here}: only {', '.join(kinds)} is supported; {_shown(kind)} cannot be bounded",
+                here,
             )
         blocks.append({kind: _block(kind, block[kind], f"{here}.{kind}")})
     return blocks
+
+
+def _shown(kind: str) -> str:
+    return kind if kind.isalpha() and len(kind) <= 32 else "this"
 
 
 def _block(kind: str, value: object, where: str) -> object:
@@ -300,6 +330,8 @@ def _block(kind: str, value: object, where: str) -> object:
         check_media_type(f"image/{block.get('format')}", f"{where}.format")
         data = check_base64(source["bytes"], f"{where}.source.bytes")
         return {"format": block["format"], "source": {"bytes": data}}
+    if kind == "reasoningContent":
+        return _reasoning(block, where)
     result: Json = {"toolUseId": as_name(block.get("toolUseId"), f"{where}.toolUseId")}
     if kind == "toolUse":
         result["name"] = as_name(block.get("name"), f"{where}.name")
@@ -312,6 +344,19 @@ def _block(kind: str, value: object, where: str) -> object:
             raise invalid(f"{where}.status must be success or error", f"{where}.status")
         result["status"] = block["status"]
     return result
+
+
+def _reasoning(block: Json, where: str) -> Json:
+    """What the model thought, as its answer had it; to be handed back unchanged."""
+    if "redactedContent" in block:
+        sealed = as_sealed(block["redactedContent"], f"{where}.redactedContent")
+        return {"redactedContent": sealed}
+    here = f"{where}.reasoningText"
+    source = as_object(block.get("reasoningText"), here)
+    text: Json = {"text": as_text(source.get("text"), f"{here}.text")}
+    if source.get("signature") not in (None, ""):  # not every model signs
+        text["signature"] = as_sealed(source["signature"], f"{here}.signature")
+    return {"reasoningText": text}
 
 
 def _tool_config(config: Json) -> Json:

@@ -4,7 +4,10 @@ import struct
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import cast
+
+import orjson
 
 from terrace_common.governance import BedrockProvider, Governance, Model
 from terrace_gateway.calls.ports import Needs, TextFilter, Usage
@@ -31,11 +34,14 @@ from terrace_gateway.surfaces.surface import (
     kept,
     with_answer_texts,
 )
-from terrace_gateway.surfaces.upstream_request import Attempt, UpstreamRequest
+from terrace_gateway.surfaces.upstream_request import Attempt, UpstreamRequest, input_growth
 from terrace_gateway.surfaces.usage import embeddings_usage
 
 PATH = "/v1/embeddings"
 MAX_INPUTS = 2048
+MAX_NUMBERS, MAX_NUMBERS_BASE64 = 2**21, 2**23
+"""Numbers of all vectors of an answer, no more than the largest answer that is taken: written out
+at 32 bytes each (they have up to 25, and blanks), as base64 at 8 (four thirds of four)."""
 _BATCHING = "cohere."  # Bedrock's only family that takes several texts in one call
 
 FIELD_NAMES = frozenset({"model", "input", "dimensions", "encoding_format"})
@@ -59,7 +65,7 @@ class EmbeddingsRequest:
         """What the request needs from a model."""
         return Needs(
             surface=self.surface,
-            input_bound_tokens=len(encode_json(self.inputs)),
+            input_bound_tokens=len(encode_json(self.inputs)) + self._growth,
             output_tokens=0,
             features=frozenset({"embeddings"}),
         )
@@ -90,13 +96,22 @@ class EmbeddingsRequest:
     ) -> UpstreamRequest:
         """The request for the translator or a relay.
 
-        Raises ``ApiError`` for several inputs where LiteLLM (1.108) would make several calls.
+        Raises ``ApiError`` for several inputs where LiteLLM (1.108) would make several calls, and
+        for more numbers than an answer can hold: it would be billed and could not be read.
         """
         del max_output_tokens
         bedrock = isinstance(governance.provider_of(model), BedrockProvider)
         if bedrock and len(self.inputs) > 1 and _BATCHING not in model.upstream_model:
             raise unsupported(
                 f"input must be one text on {self.asked_model}: it takes one a call", "input"
+            )
+        numbers = self.dimensions or model.dimensions
+        most = MAX_NUMBERS_BASE64 if relay and self.base64 else MAX_NUMBERS
+        if len(self.inputs) * numbers > most:
+            raise invalid(
+                f"input: {len(self.inputs)} vectors of {numbers} numbers are more than an answer"
+                f" can hold, {most} numbers: send at most {most // numbers} texts",
+                "input",
             )
         attempt = Attempt(attempt_id, traceparent)
         body: Json = {
@@ -109,13 +124,18 @@ class EmbeddingsRequest:
             if self.base64:
                 body["encoding_format"] = "base64"
         else:
-            body["extra_headers"] = attempt.headers()
+            body["extra_headers"] = attempt.headers(invoke=bedrock)
         encoded = encode_json(body)
-        return UpstreamRequest(PATH, encoded, len(encoded), 0, attempt.headers(), relayed=relay)
+        bound = len(encoded) + self._growth
+        return UpstreamRequest(PATH, encoded, bound, 0, attempt.headers(), relayed=relay)
 
     def answers(self, identity: Identity) -> "EmbeddingsSurface":
         """How answers to this request are read."""
         return EmbeddingsSurface(identity, self.base64)
+
+    @cached_property
+    def _growth(self) -> int:
+        return input_growth(self.inputs)
 
 
 @dataclass(frozen=True)
@@ -151,14 +171,16 @@ class EmbeddingsSurface:
             for number, item in enumerate(items)
         ]
         usage = answer_object(source.get("usage") or {})
-        return encode_answer(
-            {
-                "object": "list",
-                "data": data,
-                "model": self.identity.model,
-                "usage": kept(usage, _COUNTS),
-            }
-        )
+        result: Json = {
+            "object": "list",
+            "data": data,
+            "model": self.identity.model,
+            "usage": kept(usage, _COUNTS),
+        }
+        try:
+            return orjson.dumps(result)  # a tenth of the time for millions of numbers
+        except orjson.JSONEncodeError:
+            return encode_answer(result)
 
     def texts(self, answer: object) -> tuple[str, ...]:
         """No model speaks: what should be a number and is none."""

@@ -16,6 +16,8 @@ MAX_ITEMS = 10_000
 MAX_TOOLS = 1024
 
 _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+_LEVEL = re.compile(r"[a-z0-9_-]{1,16}")
+_SEALED = re.compile(r"[A-Za-z0-9+/_-]*={0,2}")
 _COMPACT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
@@ -94,6 +96,24 @@ def as_name(value: object, param: str) -> str:
             param,
         )
     return name
+
+
+def as_level(value: object, param: str) -> str:
+    """``value`` as one of the provider's words for a level, such as ``medium``: no room for a text.
+    Guardrails do not read it."""
+    level = as_text(value, param)
+    if _LEVEL.fullmatch(level) is None:
+        raise invalid(f"{param} must be 1 to 16 of the letters a-z, digits, and any of _ -", param)
+    return level
+
+
+def as_sealed(value: object, param: str) -> str:
+    """``value`` as something that only its provider can read, in base64 as it came. Guardrails do
+    not read it."""
+    sealed = as_text(value, param)
+    if _SEALED.fullmatch(sealed) is None:
+        raise invalid(f"{param} must be the base64 that came with the answer", param)
+    return sealed
 
 
 def as_number(value: object, param: str) -> int | float:

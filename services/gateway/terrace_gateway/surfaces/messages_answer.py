@@ -4,7 +4,6 @@ Of a stream only the last ``message_delta`` has usage on every provider (LiteLLM
 stream is complete with ``message_stop``, which waits for the settlement.
 """
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
@@ -37,6 +36,7 @@ from terrace_gateway.surfaces.surface import (
     answer_texts,
     encode_answer,
     kept,
+    read_event,
     with_answer_texts,
 )
 from terrace_gateway.surfaces.usage import messages_usage
@@ -101,6 +101,8 @@ class MessagesSurface:
 
     identity: Identity
     stream: bool
+    hour_asked: bool = False
+    """Whether the request asks for cache writes that live for an hour."""
     name: str = "messages"
 
     @property
@@ -110,7 +112,7 @@ class MessagesSurface:
 
     def usage(self, answer: object) -> Usage | None:
         """Usage of a message."""
-        return messages_usage(answer)
+        return messages_usage(answer, hour_asked=self.hour_asked)
 
     def rebuild(self, answer: object) -> bytes:
         """The message under the client's model name."""
@@ -126,7 +128,7 @@ class MessagesSurface:
 
     def open_stream(self, text_filter: TextFilter | None = None) -> "MessageStream":
         """Server-sent events."""
-        return MessageStream(self.identity, text_filter)
+        return MessageStream(self.identity, text_filter, hour_asked=self.hour_asked)
 
     def broken(self, error: ApiError) -> bytes:
         """An error event, as Anthropic's SDKs raise it."""
@@ -193,8 +195,15 @@ def rebuild_message(answer: object, identity: Identity) -> Json:
 class MessageStream:
     """Rebuilds a stream of events. Feed bytes; take events; ask for usage when it has ended."""
 
-    def __init__(self, identity: Identity, text_filter: TextFilter | None = None) -> None:
+    def __init__(
+        self,
+        identity: Identity,
+        text_filter: TextFilter | None = None,
+        *,
+        hour_asked: bool = False,
+    ) -> None:
         self._identity = identity
+        self._hour_asked = hour_asked
         self._events = EventSplitter()
         self._filter = PartFilter(text_filter)
         self._dropped: set[object] = set()  # indexes of blocks that are not shown
@@ -218,10 +227,7 @@ class MessageStream:
     def _event(self, payload: bytes) -> bytes:
         if self.done or self.failed or payload == b"[DONE]":
             return b""
-        try:
-            event = answer_object(json.loads(payload))
-        except ValueError as error:
-            raise BrokenAnswerError("an event is not JSON") from error
+        event = read_event(payload)
         kind = event.get("type")
         if kind == "error" or "error" in event:
             self.failed = True
@@ -311,7 +317,7 @@ class MessageStream:
         source: Json = {"usage": merged}
         delta = answer_object(event.get("delta") or {})
         if isinstance(end, dict):
-            self._so_far = messages_usage(source)
+            self._so_far = messages_usage(source, hour_asked=self._hour_asked)
             if delta.get("stop_reason"):  # before that it is a count so far
                 self.usage = self._so_far
         shown: Json = {

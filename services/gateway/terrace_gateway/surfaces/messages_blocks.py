@@ -1,5 +1,6 @@
 """Content blocks and tools of Anthropic's messages, each from an allow-list."""
 
+from collections.abc import Callable
 from typing import cast
 
 from terrace_gateway.surfaces.images import check_base64, check_media_type
@@ -10,6 +11,7 @@ from terrace_gateway.surfaces.json_body import (
     as_list,
     as_name,
     as_object,
+    as_sealed,
     as_text,
     invalid,
     unsupported,
@@ -131,8 +133,8 @@ def _block(value: object, where: str, kinds: tuple[str, ...]) -> Json:
         if block.get("is_error") is not None:
             result["is_error"] = as_flag(block["is_error"], f"{where}.is_error")
     else:
-        for field in _TEXTS[str(kind)]:
-            result[field] = as_text(block.get(field), f"{where}.{field}")
+        for field, check in _FIELDS[str(kind)].items():
+            result[field] = check(block.get(field), f"{where}.{field}")
     return {**result, **_cache_control(block, where)}
 
 
@@ -157,8 +159,8 @@ def _cache_control(block: Json, where: str) -> Json:
     return {"cache_control": {"type": "ephemeral", **ttl}}
 
 
-_TEXTS = {
-    "text": ("text",),
-    "thinking": ("thinking", "signature"),
-    "redacted_thinking": ("data",),
+_FIELDS: dict[str, dict[str, Callable[[object, str], str]]] = {
+    "text": {"text": as_text},
+    "thinking": {"thinking": as_text, "signature": as_sealed},
+    "redacted_thinking": {"data": as_sealed},
 }

@@ -42,7 +42,10 @@ from terrace_gateway.surfaces.surface import Identity, Surface
 from terrace_gateway.surfaces.upstream_request import (
     Attempt,
     UpstreamRequest,
+    default_tier,
     input_bound_bytes,
+    input_growth,
+    least_output,
     needs_of,
 )
 
@@ -153,8 +156,10 @@ class MessagesRequest:
             body["thinking"] = {"type": "enabled", "budget_tokens": self.thinking_tokens}
         if self.stream:
             body["stream"] = True
-        if isinstance(governance.provider_of(model), OpenAIProvider):
-            body["store"] = False  # LiteLLM asks for a response, which OpenAI keeps by default
+        provider = governance.provider_of(model)
+        if isinstance(provider, OpenAIProvider):  # LiteLLM asks it for a response
+            body["store"] = False  # which OpenAI keeps by default
+            body |= default_tier(provider)
         encoded = encode_json(body)
         return UpstreamRequest(
             PATH,
@@ -164,16 +169,21 @@ class MessagesRequest:
             attempt.headers(),
             image_count=len(self._images),
             cache_writes=cache_writes,
+            least_output_tokens=least_output(provider),
         )
 
     def answers(self, identity: Identity) -> Surface:
         """How answers to this request are read."""
-        return CountSurface() if self.count else MessagesSurface(identity, self.stream)
+        return (
+            CountSurface()
+            if self.count
+            else MessagesSurface(identity, self.stream, "1h" in self._lifetimes)
+        )
 
     def _cached_as_priced(self, price: Price) -> tuple[Json, CacheWrites]:
         """The fields and the dearest write they ask for; marks without a price are taken off, which
         makes the call cost no more."""
-        lifetimes = {str(mark.get("ttl", "5m")) for mark in _cache_marks(self.fields)}
+        lifetimes = self._lifetimes
         if not lifetimes:
             return self.fields, "none"
         short = price.cache_write_micro_usd_per_mtok is not None
@@ -187,6 +197,11 @@ class MessagesRequest:
         return bare, "none"
 
     @cached_property
+    def _lifetimes(self) -> set[str]:
+        """Of the cache writes that are asked for."""
+        return {str(mark.get("ttl", "5m")) for mark in _cache_marks(self.fields)}
+
+    @cached_property
     def _images(self) -> list[str]:
         found: list[str] = []
         for block in _blocks(self.fields):
@@ -194,9 +209,16 @@ class MessagesRequest:
                 found.append(cast("dict[str, str]", block["source"])["data"])
         return found
 
+    @cached_property
+    def _growth(self) -> int:
+        uses = (block for block in _blocks(self.fields) if block["type"] == "tool_use")
+        return input_growth(self.fields, (use["input"] for use in uses))
+
     def _bound(self, encoded: bytes, *, expanded: int = 0) -> int:
         tools = self.fields.get("tools")
-        return input_bound_bytes(encoded, tools, self._images, expanded=expanded)
+        return input_bound_bytes(
+            encoded, tools, self._images, growth=self._growth, expanded=expanded
+        )
 
 
 def read_messages_body(body: Json, *, count: bool = False) -> MessagesRequest:

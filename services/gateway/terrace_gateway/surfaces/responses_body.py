@@ -14,6 +14,7 @@ from terrace_gateway.calls.ports import Needs
 from terrace_gateway.surfaces.json_body import (
     Json,
     as_flag,
+    as_level,
     as_list,
     as_number,
     as_object,
@@ -43,7 +44,10 @@ from terrace_gateway.surfaces.surface import Identity
 from terrace_gateway.surfaces.upstream_request import (
     Attempt,
     UpstreamRequest,
+    default_tier,
     input_bound_bytes,
+    input_growth,
+    least_output,
     needs_of,
 )
 
@@ -124,12 +128,14 @@ class ResponsesRequest:
         Raises ``ApiError`` if this model cannot bound it; another may.
         """
         attempt = Attempt(attempt_id, traceparent)
-        translated = not isinstance(governance.provider_of(model), OpenAIProvider)
+        provider = governance.provider_of(model)
+        translated = not isinstance(provider, OpenAIProvider)
         body: Json = {
             "model": model.upstream_model if relay else model.name,
             **self.fields,
             "max_output_tokens": max_output_tokens,
             "store": False,
+            **default_tier(provider),
         }
         if not relay:
             body["extra_headers"] = attempt.headers()
@@ -149,6 +155,7 @@ class ResponsesRequest:
             max_output_tokens,
             attempt.headers(),
             image_count=len(self._images),
+            least_output_tokens=least_output(provider, relay=relay),
         )
 
     def answers(self, identity: Identity) -> ResponsesSurface:
@@ -166,9 +173,18 @@ class ResponsesRequest:
     def _images(self) -> list[str]:
         return images_of(self.fields["input"])
 
+    @cached_property
+    def _growth(self) -> int:
+        source = self.fields["input"]
+        items = cast("list[Json]", source) if isinstance(source, list) else []
+        calls = (item for item in items if item["type"] == "function_call")
+        return input_growth(self.fields, (call["arguments"] for call in calls))
+
     def _bound(self, encoded: bytes, *, expanded: int = 0) -> int:
         schemas = {k: v for k, v in self.fields.items() if k in {"tools", "text"}}
-        return input_bound_bytes(encoded, schemas, self._images, expanded=expanded)
+        return input_bound_bytes(
+            encoded, schemas, self._images, growth=self._growth, expanded=expanded
+        )
 
     def _schemas(self) -> list[tuple[object, str]]:
         tools = cast("list[Json]", self.fields.get("tools", []))
@@ -206,7 +222,7 @@ def _reasoning(value: object) -> Json:
         return {}
     source = as_object(value, "reasoning")
     return {
-        field: as_text(source[field], f"reasoning.{field}")
+        field: as_level(source[field], f"reasoning.{field}")
         for field in ("effort", "summary")
         if source.get(field) is not None
     }

@@ -12,11 +12,12 @@ from terrace_gateway.surfaces.json_body import (
     as_list,
     as_name,
     as_object,
+    as_sealed,
     as_text,
     invalid,
     unsupported,
 )
-from terrace_gateway.surfaces.prompt_texts import Change, change_content, change_fields
+from terrace_gateway.surfaces.prompt_texts import Change, change_arguments, change_content
 
 ROLES = ("system", "developer", "user", "assistant")
 _TEXTS = {"input_text": "text", "output_text": "text", "refusal": "refusal"}
@@ -84,7 +85,9 @@ def read_text(value: object, where: str) -> Json:
 
 def change_item(item: Json, change: Change) -> Json:
     """An item with its texts changed."""
-    result = change_fields(item, change, ("arguments",))
+    result = dict(item)
+    if "arguments" in item:
+        result["arguments"] = change_arguments(cast("str", item["arguments"]), change, "arguments")
     for field in ("content", "output", "summary"):
         if field in item:
             result[field] = change_content(item[field], change, ("text", "refusal"))
@@ -179,6 +182,6 @@ def _reasoning(item: Json, where: str) -> Json:
         summary.append({"type": "summary_text", "text": as_text(part.get("text"), f"{here}.text")})
     result["summary"] = summary
     if item.get("encrypted_content") is not None:
-        sealed = as_text(item["encrypted_content"], f"{where}.encrypted_content")
+        sealed = as_sealed(item["encrypted_content"], f"{where}.encrypted_content")
         result["encrypted_content"] = sealed
     return result

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 
 from terrace_gateway.surfaces.answer_fields import (
+    ARGUMENTS,
     ID,
     NUMBER,
     SEALED,
@@ -42,7 +43,8 @@ def item_places(text: Place) -> Fields:
     parts = part_places(text)
     return {
         **dict.fromkeys(("id", "type", "role"), SHOWN),
-        "status": WORD, "content": parts, "summary": parts, "arguments": text, "name": TEXT,
+        "status": WORD, "content": parts, "summary": parts, "name": TEXT,
+        "arguments": ARGUMENTS if text is TEXT else text,
         "call_id": ID, "encrypted_content": SEALED,
     }  # fmt: skip
 

@@ -5,7 +5,6 @@ answer, has the usage, and waits for the settlement. Events that repeat a text (
 what was shown of it, so that a filter is not undone by them.
 """
 
-import json
 from collections.abc import Callable
 from typing import cast
 
@@ -25,6 +24,7 @@ from terrace_gateway.surfaces.surface import (
     Identity,
     PartFilter,
     answer_object,
+    read_event,
 )
 from terrace_gateway.surfaces.usage import responses_usage
 
@@ -96,10 +96,7 @@ class ResponseStream:
     def _event(self, payload: bytes) -> bytes:
         if self.done or self.failed or payload == b"[DONE]":
             return b""
-        try:
-            event = answer_object(json.loads(payload))
-        except ValueError as error:
-            raise BrokenAnswerError("an event is not JSON") from error
+        event = read_event(payload)
         kind = str(event.get("type"))
         if kind in ("error", "response.failed") or "error" in event:
             self.usage = responses_usage(event.get("response"))

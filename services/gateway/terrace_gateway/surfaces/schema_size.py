@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import cast
 
 from terrace_gateway.surfaces.json_body import Json, encode_json, unsupported
+from terrace_gateway.surfaces.text_size import normalised_growth
 
 MAX_COPIED_BYTES = 128 * 1024
 MAX_CHAIN = 64
@@ -17,7 +18,8 @@ _REFERENCE = b'"$ref"'
 
 
 def expanded_bytes(schemas: Iterable[tuple[object, str]]) -> int:
-    """Upper bound of the schemas' compact JSON with all references written out.
+    """Upper bound of the schemas' compact JSON with all references written out; what is copied, as
+    a tokenizer may normalise it.
 
     Each schema comes with the name of its place. Raises ``ApiError`` for a reference that cannot be
     followed, for more than ``MAX_REFERENCES`` and for copies above ``MAX_COPIED_BYTES``, in all.
@@ -48,7 +50,9 @@ def _copied_bytes(schema: object, param: str, copied: int) -> int:
             continue  # a circle, or nothing to copy: it stays as it is
         if name not in measured:
             target = declared[name]
-            measured[name] = (len(encode_json(target)), _references(target, param))
+            encoded = encode_json(target)
+            size = len(encoded) + normalised_growth(encoded)
+            measured[name] = (size, _references(target, param))
         length, inner = measured[name]
         copied += length
         if copied > MAX_COPIED_BYTES or len(chain) >= MAX_CHAIN:

@@ -1,9 +1,12 @@
 """How a public surface's answers are read, rebuilt, filtered and ended."""
 
+import contextlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, cast
+
+import orjson
 
 from terrace_gateway.calls.ports import TextFilter, Usage
 from terrace_gateway.edge.client import Headers
@@ -99,7 +102,7 @@ class Surface(Protocol):
         """A reader for one streamed answer.
 
         Every text that the client would see goes through ``text_filter``, or the answer is broken.
-        It is flushed at the end of each part of the answer and may be fed again.
+        It is told which part of the answer each piece continues, and flushed before another.
         """
         ...
 
@@ -112,7 +115,7 @@ class PartFilter:
     """A text filter over an answer of several parts, told apart by a key.
 
     What it holds back belongs to the part that it came from, and is given out before another part
-    begins.
+    begins, or goes on.
     """
 
     def __init__(self, text_filter: TextFilter | None) -> None:
@@ -134,7 +137,7 @@ class PartFilter:
         if self._filter is None:
             return text
         self._part = part
-        return self._filter.feed(text)
+        return self._filter.feed(text, part)
 
     def left(self) -> str:
         """What was held back of the part that ends here."""
@@ -159,6 +162,30 @@ def encode_answer(answer: Json) -> bytes:
     """Compact JSON in ASCII: a model that was cut off may end in half of a surrogate pair, and it
     is paid for."""
     return json.dumps(answer, separators=(",", ":")).encode()
+
+
+def read_answer(body: bytes, surface: str) -> object:
+    """The JSON of a plain answer. Raises ``BrokenAnswerError``.
+
+    Embeddings are read the fast way, a fifth of the time for millions of numbers; it is strict
+    about halves of surrogate pairs and NaN, and keeps no integers of 65 bits, which answers of
+    other surfaces may have.
+    """
+    try:
+        if surface == "embeddings":
+            with contextlib.suppress(orjson.JSONDecodeError):
+                return orjson.loads(body)
+        return json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise BrokenAnswerError("the answer is not JSON") from error
+
+
+def read_event(payload: bytes) -> Json:
+    """The object of a streamed event. Raises ``BrokenAnswerError``."""
+    try:
+        return answer_object(json.loads(payload))
+    except (ValueError, RecursionError) as error:
+        raise BrokenAnswerError("an event is not JSON") from error
 
 
 def answer_object(value: object) -> Json:

@@ -8,7 +8,8 @@ from terrace_gateway.surfaces.upstream_request import UpstreamRequest
 
 BeforeSend = Callable[[], Awaitable[None]]
 """Awaited once, with a place and a connection at hand, right before the first byte is handed to the
-network. What it raises ends the call unsent; once it has returned the call counts as sent."""
+network. What it raises ends the call unsent; once it has returned the call counts as sent, if no
+``NotSentError`` says otherwise."""
 
 
 async def send_at_once() -> None:
@@ -30,6 +31,10 @@ class BulkheadFullError(NotSentError):
         super().__init__(f"provider {provider} has no free place")
         self.provider = provider
         self.retry_after_seconds = retry_after_seconds
+
+
+class WayChangedError(NotSentError):
+    """The provider is called elsewhere by the policy in force than where this call was to go."""
 
 
 class Target(Protocol):

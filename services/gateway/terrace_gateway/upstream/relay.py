@@ -17,12 +17,12 @@ from terrace_gateway.upstream.http_connection import ConnectionBrokenError, Http
 from terrace_gateway.upstream.pool import Address, ConnectionPool
 from terrace_gateway.upstream.port import (
     BeforeSend,
-    NotSentError,
     Target,
     UpstreamLostError,
+    WayChangedError,
     send_at_once,
 )
-from terrace_gateway.upstream.refusals import LOST_4XX, OWN_WORD_5XX
+from terrace_gateway.upstream.refusals import is_json, is_own_word
 
 API_PREFIX = "/v1"  # of a surface's path; a provider's ``api_base`` has its own
 PASSED_HEADERS = ("content-type",)
@@ -61,7 +61,8 @@ class RelayResponse:
         self.retry_after = found.get("retry-after")
         ids = (found[name] for name in _REQUEST_IDS if name in found)
         self.request_id = next((i for i in ids if i.isprintable() and len(i) <= 256), None)
-        self.provider_answered = _is_own_word(self.status, found.get("content-type", ""))
+        json = is_json(found.get("content-type", ""))
+        self.provider_answered = is_own_word(self.status, json=json)
 
     def chunks(self) -> AsyncIterator[bytes]:
         """The body. ``ConnectionBrokenError`` becomes ``UpstreamLostError`` in ``Relay.call``."""
@@ -123,15 +124,19 @@ class Relay:
     async def call(
         self, request: UpstreamRequest, target: Target, before_send: BeforeSend = send_at_once
     ) -> AsyncGenerator[RelayResponse]:
-        """Make the one call. Raises ``NotSentError`` or ``UpstreamLostError``."""
+        """Make the one call. Raises ``NotSentError`` (``WayChangedError`` is one) or
+        ``UpstreamLostError``."""
         route = self._routes.get(target.provider)
         if route is None:
             await before_send()  # the policy has changed: this says what becomes of the call
-            raise NotSentError("the provider is not relayed")
+            raise WayChangedError("the provider is not relayed")
         head = route.head(request, self._credentials.of(route.provider.credential))
         connection = await route.pool.acquire()
         try:
             await before_send()
+            # The policy may be the call's own again, and another while the connection was made.
+            if self._routes.get(target.provider) is not route:
+                raise WayChangedError("the provider is relayed elsewhere")
             await connection.exchange(head, request.body)
             if "content-encoding" in connection.headers:
                 raise UpstreamLostError("the answer is compressed, and nobody asked for it")
@@ -186,10 +191,3 @@ def tls_context(ca_file: str | None = None) -> ssl.SSLContext:
     if ca_file is not None:
         context.load_verify_locations(ca_file)
     return context
-
-
-def _is_own_word(status: int, content_type: str) -> bool:
-    if 400 <= status < 500:
-        return status not in LOST_4XX
-    # Proxies answer in text or HTML; an API says its errors in JSON.
-    return status in OWN_WORD_5XX and content_type.lower().startswith("application/json")

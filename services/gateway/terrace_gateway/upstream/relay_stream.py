@@ -4,20 +4,20 @@ A read that ends with an event and holds nothing of interest costs one regular e
 passed as the same object. Only events that may be an end, an error or a count are parsed.
 """
 
-import json
 import re
 from typing import cast
 
 from terrace_gateway.calls.ports import Usage
 from terrace_gateway.surfaces.sse import MAX_EVENT_BYTES
-from terrace_gateway.surfaces.surface import BrokenAnswerError
-from terrace_gateway.surfaces.usage import chat_usage
+from terrace_gateway.surfaces.surface import BrokenAnswerError, read_answer, read_event
+from terrace_gateway.surfaces.usage import chat_usage, embeddings_usage
 
 # In a JSON string these quotes would be escaped; a false hit costs a parse, no more.
 _OF_INTEREST = re.compile(
     rb'\[DONE\]|"usage"\s*:\s*\{|"finish_reason"\s*:\s*"|"error"\s*:|\\u00|data:(?! ?[\{\r\n])'
 )
 _EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+_SEAM = 3  # bytes of an end that may have come before this read
 
 
 class RelayChatStream:
@@ -30,7 +30,7 @@ class RelayChatStream:
 
     def __init__(self, *, include_usage: bool) -> None:
         self._include_usage = include_usage
-        self._rest = b""
+        self._rest = bytearray()
         self._end = b""
         self._finished = False
         self._so_far: Usage | None = None
@@ -42,9 +42,14 @@ class RelayChatStream:
         """What the client gets for these bytes. Raises ``BrokenAnswerError``."""
         if self.done or self.failed:
             return b""
-        if self._rest:
-            data = self._rest + data
-            self._rest = b""
+        rest = self._rest
+        if rest:
+            begin = max(0, len(rest) - _SEAM)
+            rest.extend(data)
+            if _EVENT_END.search(rest, begin) is None:
+                return self._held()
+            data = bytes(rest)
+            rest.clear()
         if not data.endswith((b"\n\n", b"\r\n\r\n")):
             data = self._hold_back(data)
         if _OF_INTEREST.search(data) is None:
@@ -53,15 +58,19 @@ class RelayChatStream:
 
     def ending(self) -> bytes:
         """The provider's own end mark; of a stream without one, what is left of it."""
-        return self._end if self.done else self._rest
+        return self._end if self.done else bytes(self._rest)
 
     def _hold_back(self, data: bytes) -> bytes:
         """Keep the event that is not complete yet."""
         cut = max(data.rfind(end) + len(end) if end in data else 0 for end in _ENDS)
-        self._rest = data[cut:]
+        self._rest.extend(data[cut:])
+        self._held()
+        return data[:cut]
+
+    def _held(self) -> bytes:
         if len(self._rest) > MAX_EVENT_BYTES:
             raise BrokenAnswerError("an event is too large")
-        return data[:cut]
+        return b""
 
     def _look_closely(self, data: bytes) -> bytes:
         passed: list[bytes] = []
@@ -87,13 +96,7 @@ class RelayChatStream:
             self.usage = self._so_far
             self._end = event
             return False
-        try:
-            parsed: object = json.loads(payload)
-        except ValueError as error:
-            raise BrokenAnswerError("an event is not JSON") from error
-        if not isinstance(parsed, dict):
-            raise BrokenAnswerError("an event is not an object")
-        chunk = cast("dict[str, object]", parsed)
+        chunk = read_event(payload)
         if chunk.get("error") is not None:
             self.failed = True
             return False
@@ -119,12 +122,12 @@ class RelayChatStream:
 _ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
 
 
-def relay_usage(body: bytes) -> Usage | None:
-    """Usage of a plain relayed answer. Raises ``BrokenAnswerError`` if it is no completion."""
-    try:
-        answer: object = json.loads(body)
-    except ValueError as error:
-        raise BrokenAnswerError("the answer is not JSON") from error
-    if not isinstance(answer, dict) or not cast("dict[str, object]", answer).get("choices"):
-        raise BrokenAnswerError("no choices")
-    return chat_usage(cast("object", answer))
+def relay_usage(body: bytes, surface: str = "chat") -> Usage | None:
+    """Usage of a plain relayed answer. Raises ``BrokenAnswerError`` if it is none of the surface:
+    a completion, or embeddings."""
+    vectors = surface == "embeddings"
+    content, usage = ("data", embeddings_usage) if vectors else ("choices", chat_usage)
+    answer = read_answer(body, surface)
+    if not isinstance(answer, dict) or not cast("dict[str, object]", answer).get(content):
+        raise BrokenAnswerError(f"no {content}")
+    return usage(cast("object", answer))

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from terrace_common.names import ATTEMPT_ID_HEADER, ATTEMPT_ID_METADATA
 from terrace_gateway.surfaces.upstream_request import UpstreamRequest
 from terrace_gateway.upstream.error_body import error_body
 from terrace_gateway.upstream.http_connection import ConnectionBrokenError, HttpConnection
@@ -15,7 +16,7 @@ from terrace_gateway.upstream.port import (
     UpstreamLostError,
     send_at_once,
 )
-from terrace_gateway.upstream.refusals import LOST_4XX, OWN_WORD_5XX
+from terrace_gateway.upstream.refusals import LOST_4XX, is_own_word
 
 READY_FILE = "ready"
 PROBE_SECONDS = 2
@@ -24,7 +25,11 @@ IDLE_SECONDS = 1.0  # uvicorn keeps an idle connection for five
 UPSTREAM_STATUS = "x-terrace-upstream-status"
 """What the provider said, taken off the wire below LiteLLM: see ``terrace_translator``."""
 NOTHING_SENT = "none"
+IN_JSON = " json"
+"""Behind the status of a 5xx whose body said that it is JSON."""
 _REQUEST_IDS = ("llm_provider-x-request-id", "x-amzn-requestid", "llm_provider-x-amzn-requestid")
+_METADATA = "x-litellm-spend-logs-metadata"
+"""LiteLLM tells Bedrock what is in it, as the metadata of each call that Bedrock logs."""
 _PROBE = b"GET /health/liveliness HTTP/1.1\r\nhost: translator\r\n\r\n"
 
 __all__ = ["NotSentError", "Translator", "TranslatorResponse", "UpstreamLostError"]
@@ -102,7 +107,8 @@ class Translator:
             "content-type: application/json\r\n"
             "accept: application/json, text/event-stream\r\n"
             "accept-encoding: identity\r\n"
-            f"content-length: {len(request.body)}\r\n\r\n"
+            f"content-length: {len(request.body)}\r\n"
+            f"{_named(request)}\r\n"
         ).encode("ascii")
         connection = await pool.acquire()
         try:
@@ -144,22 +150,26 @@ class Translator:
         return self._key[1]
 
 
+def _named(request: UpstreamRequest) -> str:
+    """The attempt's id, where LiteLLM looks for what Bedrock shall log."""
+    attempt_id = request.headers.get(ATTEMPT_ID_HEADER)
+    if attempt_id is None:
+        return ""
+    return f'{_METADATA}: {{"{ATTEMPT_ID_METADATA}":"{attempt_id}"}}\r\n'
+
+
 def _provider_answered(status: int, headers: Mapping[str, str]) -> bool:
     """Whether an error is the provider's own word, and not the translator's for a call that was
     lost, or answered and not understood.
 
     LiteLLM's own status is no proof: it says 400 and 422 of a 200, too. What came off the wire is.
     A 4xx is a refusal, if it was the only answer. A 5xx may come from a proxy on the way and hide a
-    call that goes on: the relay's rule, or a name that the provider gave the call.
+    call that goes on: the relay's rule.
     """
     said = headers.get(UPSTREAM_STATUS, "")
     if said == NOTHING_SENT:  # LiteLLM's own refusal; a 5xx may be followed by what it began
         return status < 500 and status not in LOST_4XX
-    if len(said) != 3 or not said.isdecimal():  # not known, lost, or several answers
+    seen = said.removesuffix(IN_JSON)
+    if len(seen) != 3 or not seen.isdecimal():  # not known, lost, or several answers
         return False
-    if said.startswith("4"):
-        return int(said) not in LOST_4XX
-    return int(said) in OWN_WORD_5XX and (
-        headers.get("llm_provider-content-type", "").lower().startswith("application/json")
-        or any(name in headers for name in _REQUEST_IDS)
-    )
+    return is_own_word(int(seen), json=seen != said)
