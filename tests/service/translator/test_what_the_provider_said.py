@@ -28,7 +28,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 CONVERSE = "/model/bedrock-claude/converse"
 SURFACES: dict[str, dict[str, Any]] = {
-    **BODIES,
+    **{path: body for path, body in BODIES.items() if not path.startswith(CONVERSE)},
     "/v1/chat/completions": {"messages": USER, "max_tokens": 20},
     CONVERSE: {
         "messages": [{"role": "user", "content": [{"text": "hi"}]}],

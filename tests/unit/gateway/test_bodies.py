@@ -14,7 +14,9 @@ from terrace_gateway.surfaces.chat_body import read_chat_body
 from terrace_gateway.surfaces.converse_answer import rebuild_converse
 from terrace_gateway.surfaces.converse_body import read_converse_body
 from terrace_gateway.surfaces.json_body import Json, encode_json, parse_json_object
+from terrace_gateway.surfaces.messages_body import MessagesRequest, read_messages_body
 from terrace_gateway.surfaces.request import SurfaceRequest
+from terrace_gateway.surfaces.surface import Identity
 from terrace_gateway.surfaces.upstream_request import UpstreamRequest
 
 TEXT = (files("terrace_common") / "examples" / "governance.local.yaml").read_text("utf-8")
@@ -325,3 +327,35 @@ def test_reasoning_is_the_models_own() -> None:
     message = {"role": "user", "content": [THOUGHT]}
     with pytest.raises(ApiError, match="reasoningContent cannot be bounded"):
         upstream_converse({"messages": [message]})
+
+
+MARK = "litellm_encrypted_reasoning:"
+
+
+@pytest.mark.parametrize("field", ["signature", "data"])
+def test_what_openai_encrypted_of_a_message_is_no_text_and_taken_back(field: str) -> None:
+    """As LiteLLM (1.108) answers it: base64 behind a mark."""
+
+    def request(sealed: str) -> MessagesRequest:
+        kind = {"type": "thinking", "thinking": "hm"}
+        kind = kind if field == "signature" else {"type": "redacted_thinking"}
+        message = {"role": "assistant", "content": [{**kind, field: sealed}]}
+        return read_messages_body({"model": "m", "messages": [message]})
+
+    taken = request(f"{MARK}gAAAAAB_-x==")
+    [answer] = cast("list[Json]", taken.fields["messages"])
+    assert cast("list[Json]", answer["content"])[0][field] == f"{MARK}gAAAAAB_-x=="
+    texts = taken.answers(Identity("r", "m")).texts(answer)
+    assert not any(MARK in text for text in texts)
+    for wrong in (f"{MARK}SECRET text", f"x{MARK}c2ln", f"{MARK}:c2ln"):
+        with pytest.raises(ApiError, match="base64"):
+            request(wrong)
+
+
+def test_a_thought_of_a_message_that_nobody_signed_is_taken_back() -> None:
+    block = {"type": "thinking", "thinking": "hm", "signature": None}
+    messages = [{"role": "assistant", "content": [block]}]
+    request = read_messages_body({"model": "m", "messages": messages})
+    assert cast("list[Any]", request.fields["messages"])[0]["content"] == [
+        {**block, "signature": ""}
+    ]

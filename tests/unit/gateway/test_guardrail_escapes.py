@@ -131,6 +131,17 @@ def test_a_secret_that_begins_before_the_first_escape_is_found(begin: str) -> No
         paused.feed(escaped, "one")
 
 
+@pytest.mark.parametrize("begin", ["", "x", "see id_", "see" * 40, "see " * 40 + "x"])
+def test_what_goes_on_a_word_before_the_first_escape_is_no_word(begin: str) -> None:
+    """The digits of an id are no card's, wherever the stream was cut."""
+    rules = RuleSet([Rule("number", r"\b\d{6,8}\b")])
+    readings = ReadingFilter(rules, hold=True)
+    parts = (begin, "123456\\n")
+    shown = "".join([*map(readings.feed, parts), readings.flush()])
+    assert shown == begin + ("123456\\n" if begin else "[masked:number]\\n")
+    assert not readings.late
+
+
 async def test_what_only_looks_like_json_is_read_as_it_stands_too() -> None:
     token = "npm_" + "a1B2" * 9
     run = start(guardrails_of(SPEC), "secrets")
@@ -353,3 +364,14 @@ async def test_candidates_are_counted_for_an_asking_not_for_a_text() -> None:
     assert await masked_texts(rules, texts, {}) == tuple(texts)
     with pytest.raises(GuardrailFailedError, match="too many places"):
         await masked_texts(rules, [*texts, "123456789"], {})
+
+
+@pytest.mark.parametrize("escapes", [0, 1, 2])
+async def test_a_place_that_is_read_more_than_once_is_counted_once(escapes: int) -> None:
+    rules = RuleSet([Rule("digits", r"\b\d{9}\b", lambda _text: False)])
+    text = "123456789 " * (MAX_CANDIDATES - 1) + '"'
+    for _ in range(escapes):
+        text = json.dumps({"log": text})
+    assert await masked_texts(rules, [text], {}) == (text,)
+    with pytest.raises(GuardrailFailedError, match="too many places"):
+        await masked_texts(rules, [text, "123456789", "123456789"], {})

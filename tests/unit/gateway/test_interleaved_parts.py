@@ -138,6 +138,31 @@ def test_what_is_whole_in_its_turn_is_masked_and_the_stream_goes_on(
 
 
 @pytest.mark.parametrize(("path", "one", "other"), PAIRS)
+def test_an_empty_piece_of_another_part_does_not_break_into_one(
+    path: str, one: Piece, other: Piece
+) -> None:
+    """Some providers send an empty content with each piece of reasoning, or of a tool's call."""
+    events = [one(f"a {FIRST}"), other(""), one(f"{SECOND} c "), other(""), one(OTHER)]
+    shown, blocked = through(guarded("mask"), path, events)
+    assert blocked is None
+    assert b"[masked:aws-access-key-id]" in shown
+    assert FIRST.encode() not in shown
+
+
+@pytest.mark.parametrize("escape", ["\\n", "\\u00e9"])
+def test_an_empty_content_beside_a_tools_arguments_is_nothing(escape: str) -> None:
+    source = '{"a": "%s"}' % (escape * 3)
+    calls = [{"index": 0, "function": {"arguments": sign}} for sign in source]
+    events = [chat(role="assistant", content="", tool_calls=[call]) for call in calls]
+    shown, blocked = through(guarded("mask"), CHAT, [*events, chat(content="end")])
+    assert blocked is None
+    found = [json.loads(line[6:]) for line in shown.split(b"\n\n") if line]
+    deltas = [event["choices"][0]["delta"] for event in found]
+    pieces = [call["function"]["arguments"] for one in deltas for call in one.get("tool_calls", [])]
+    assert "".join(pieces) == source
+
+
+@pytest.mark.parametrize(("path", "one", "other"), PAIRS)
 def test_pieces_of_different_parts_are_no_secret(path: str, one: Piece, other: Piece) -> None:
     shown, blocked = through(guarded("mask"), path, [one(FIRST), other(SECOND), one(" x ")])
     assert blocked is None

@@ -1,8 +1,6 @@
 """The spool's files: what was durable is read back, whatever happens to the end of a file."""
 
-import asyncio
 import errno
-import json
 import os
 import random
 from pathlib import Path
@@ -17,14 +15,7 @@ from terrace_gateway.calls.ports import (
     Usage,
 )
 from terrace_gateway.spool.framing import Frame, FrameKind, encode_frame, read_frames, scan
-from terrace_gateway.spool.reader import (
-    FEW_BYTES,
-    MAX_RECORDS,
-    READ_BYTES,
-    STEP_BYTES,
-    STEP_RECORDS,
-    SpoolReader,
-)
+from terrace_gateway.spool.reader import SpoolReader
 from terrace_gateway.spool.records import (
     canonical_bytes,
     close_fields,
@@ -228,57 +219,6 @@ def test_segments_go_when_they_are_shipped_and_long_attempts_are_carried(tmp_pat
     found = frames_of(tmp_path)
     assert [frame.key for frame in found if frame.kind is FrameKind.CARRY] == ["long"]
     assert [f.key for f in found if f.is_entry and b'"unknown"' in f.body] == ["long"]
-
-
-@pytest.mark.parametrize("beside", [False, True])
-async def test_records_of_every_size_are_read_whole_and_a_step_is_short(
-    tmp_path: Path, beside: bool
-) -> None:
-    directory, log = new_log(tmp_path, segment_bytes=4 * 1024 * 1024)
-    rng = random.Random(5)
-    sizes = [0, STEP_BYTES - 100, STEP_BYTES, STEP_BYTES + 1, READ_BYTES, READ_BYTES + 1, 3_000_000]
-    sizes += [rng.randrange(2_000) for _ in range(3 * MAX_RECORDS)]
-    rng.shuffle(sizes)
-    for size in sizes:
-        log.decide({"kind": "decision", "reason": "r" * size})
-        log.sync()
-    reader = SpoolReader(directory)
-    found: list[Frame] = []
-    while True:
-        batch = await reader.next_batch_beside() if beside else reader.next_batch()
-        if batch is None:
-            break
-        assert len(batch.frames) <= MAX_RECORDS
-        assert sum(len(frame.body) for frame in batch.frames) < READ_BYTES + 3_100_000
-        found += batch.frames
-    assert [len(json.loads(frame.body)["reason"]) for frame in found] == sizes
-    assert reader.behind_bytes == 0
-    assert [frame.number for frame in found] == list(range(1, len(sizes) + 1))
-    directory.close()
-
-
-async def test_others_have_their_turn_while_what_was_just_written_is_read(tmp_path: Path) -> None:
-    directory, log = new_log(tmp_path)
-    for number in range(500):
-        log.decide({"kind": "decision", "reason": str(number)})
-    log.sync()
-    reader = SpoolReader(directory)
-    assert reader.behind_bytes < FEW_BYTES
-    turns = 0
-
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    other = asyncio.create_task(others())
-    batch = await reader.next_batch_beside()
-    other.cancel()
-    assert batch is not None
-    assert len(batch.frames) == 500
-    assert turns >= 500 // STEP_RECORDS
-    directory.close()
 
 
 # --- recovery ------------------------------------------------------------------------------------

@@ -78,8 +78,7 @@ async def _masked(rules: RuleSet, text: str, found: dict[str, None], asking: "As
     depths = range(depth_of(text) + 1)
     # A mask must not tear an escape of what is JSON, so that is read as what it says first.
     for depth in reversed(depths) if like_json(text) else depths:
-        escapes = Escapes(depth) if depth else None
-        text = await scan_slices(rules, text, found, asking, escapes)
+        text = await scan_slices(rules, text, found, asking, depth)
     return text
 
 
@@ -87,7 +86,8 @@ class AskingTurns:
     """The work of one asking: how much is done at once, and how much at all."""
 
     def __init__(self) -> None:
-        self.candidates = Candidates()
+        self.candidates = [Candidates() for _ in range(MAX_DEPTH + 1)]
+        """Of each reading: what is no match is looked at in all of them."""
         self.slice = FIRST_SLICE
         self._since = self._last = perf_counter()
 
@@ -109,13 +109,14 @@ async def scan_slices(
     text: str,
     found: dict[str, None],
     asking: AskingTurns,
-    escapes: Escapes | None = None,
+    depth: int = 0,
 ) -> str:
-    """One text masked, slice by slice, read without its ``escapes`` if they are given.
+    """One text masked, slice by slice, read with its escapes taken off ``depth`` times.
 
     Raises ``GuardrailFailedError``.
     """
-    scan = Scan(rules, found, asking.candidates, escapes.source if escapes else None)
+    escapes = Escapes(depth) if depth else None
+    scan = Scan(rules, found, asking.candidates[depth], escapes.source if escapes else None)
     parts: list[bytes] = []
     place = 0
     while True:
@@ -169,6 +170,11 @@ class RuleFilter:
         shown = _scanned(self._scan, data, end=False)
         return decode(shown) if self._hold else text
 
+    def follow(self, text: str) -> None:
+        """What was shown before the part is read: no match begins in it."""
+        data = encode(text) if self._escapes is None else self._escapes.feed(text)
+        _scanned(self._scan, data, end=True)
+
     def flush(self) -> str:
         """What is held back. Raises ``GuardrailFailedError``."""
         shown = b""
@@ -203,6 +209,8 @@ class ReadingFilter:
         """Whether it is read only as it stands so far."""
         self._before = ""
         """The end of what was shown of it then."""
+        self._cut = False
+        """Whether more was shown before it."""
         self._readings = [RuleFilter(rules, hold=hold)]
 
     @property
@@ -239,15 +247,21 @@ class ReadingFilter:
     def _read_on(self, text: str, *, end: bool) -> str:
         """What was read as it stands, also without escapes from the first one on."""
         if "\\" not in text:
-            self._before = (self._before + text)[-self._rules.span :]
+            before = self._before + text
+            self._before = before[-self._rules.span - 1 :]
+            self._cut = self._cut or len(before) > len(self._before)
             return text
         self._plain = False
         more = self._unescaped()
-        # Not from the middle of a word: that it is a whole one would be a mistake.
-        known = self._before.partition(" ")[2]
+        known = self._before
+        if self._cut:  # not from the middle of a word: that it is a whole one would be a mistake
+            known = known.partition(" ")[2]
         for one in more:
-            one.feed(known)
-            one.flush()
+            if known:
+                one.feed(known)
+                one.flush()
+            else:
+                one.follow(self._before)
         self._readings += more
         return _fed(more, text, end=end)
 

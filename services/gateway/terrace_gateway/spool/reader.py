@@ -117,8 +117,8 @@ class SpoolReader:
         return any(other > number for other in list(self._directory.segments))
 
     def _read(self, segment: Segment, most: int) -> list[Frame]:
-        end = segment.durable
-        data = segment.read(self._offset, STEP_BYTES)
+        end = segment.durable  # moves meanwhile; what it was is a whole frame's end
+        data = segment.read(self._offset, min(STEP_BYTES, end - self._offset))
         frames: list[Frame] = []
         position = 0
         while len(frames) < most:
@@ -126,7 +126,7 @@ class SpoolReader:
             if found is None:
                 for size in (READ_BYTES, end - self._offset):  # one large frame
                     if position == 0 and found is None and self._offset + len(data) < end:
-                        data = segment.read(self._offset, size)
+                        data = segment.read(self._offset, min(size, end - self._offset))
                         found = decode_frame(data, 0)
                 if found is None:
                     if self._offset + len(data) < end:

@@ -62,7 +62,7 @@ def _recover_writer(
 ) -> None:
     chain, opens = spool.chain, spool.opens
     before: Segment | None = None
-    holes = False
+    holes, end = False, None
     for segment in segments:
         frames = [frame for _, frame in _read(segment, found, segment is segments[-1]).frames]
         # A hole's number is 0: what is behind it was durable for nobody and tells of no loss.
@@ -71,7 +71,7 @@ def _recover_writer(
             if frames[0].number > chain.number + own:
                 found.name_damage(before, f"records {chain.number + 1} to {frames[0].number - own}")
         for frame in frames:
-            holes = holes or frame.kind is FrameKind.HOLE
+            holes, end = holes or frame.kind is FrameKind.HOLE, frame.kind
             _apply(frame, chain, opens, segment.number)
         before = segment
     found.incarnations[chain.writer] = chain.incarnations
@@ -79,6 +79,8 @@ def _recover_writer(
         return
     chain.sealed = False
     last = segments[-1]
+    if end is FrameKind.SEAL:  # who ships it calls the chain ended: what follows takes its place
+        last.written = last.durable = last.written - FRAME_BYTES
     spool.go_on(last)
     found.abandoned += len(opens)
     for attempt_id in list(opens):

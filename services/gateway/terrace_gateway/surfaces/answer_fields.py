@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, cast
 
 from terrace_gateway.surfaces import json_text
-from terrace_gateway.surfaces.json_body import Json
+from terrace_gateway.surfaces.json_body import SEALED_MARK, Json
 from terrace_gateway.surfaces.surface import BrokenAnswerError, answer_object
 
 Fields = Mapping[str, "Place"]
@@ -31,7 +31,7 @@ WORD: Final = re.compile(r"[A-Za-z_.-]{1,64}")
 """A kind, a role, a status, why an answer ended."""
 LABEL: Final = re.compile(r"[A-Za-z0-9_.:-]{1,16}")
 """Of a count."""
-SEALED: Final = re.compile(r"[A-Za-z0-9+/=_-]*")
+SEALED: Final = re.compile(rf"{SEALED_MARK}[A-Za-z0-9+/=_-]*")
 """Signatures and what is encrypted, in base64: to be handed back unchanged."""
 
 Change = Callable[[str], str]

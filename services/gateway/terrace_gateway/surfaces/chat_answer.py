@@ -216,8 +216,10 @@ class ChunkStream:
             delta = cast("Json", choice["delta"])
             for field in _TEXT_FIELDS:
                 if field in delta:
-                    passed += self._left(unless=field)
-                    delta[field] = self._filter.feed(field, _one_text(delta[field]))
+                    text = delta[field] = _one_text(delta[field])
+                    if text:  # some send an empty content with each piece of another part
+                        passed += self._left(unless=field)
+                        delta[field] = self._filter.feed(field, text)
             for call in cast("list[Json]", delta.get("tool_calls", [])):
                 passed += self._call(call)
             if choice["finish_reason"] and (left := self._left()):
@@ -231,8 +233,8 @@ class ChunkStream:
         index = call.get("index", 0)
         if not isinstance(index, int):
             raise BrokenAnswerError("a call of a tool without a number")
-        before = self._left(unless=index)
         function = cast("Json", call["function"])
+        before = [] if function.get("arguments") in (None, "") else self._left(unless=index)
         for field, holder in (("id", call), ("name", function)):
             if not holder.get(field) or self._repeats(index, field, holder):
                 holder.pop(field, None)
@@ -246,7 +248,7 @@ class ChunkStream:
         if (arguments := function.get("arguments")) is not None:
             if not isinstance(arguments, str):
                 arguments = json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
-            function["arguments"] = self._filter.feed(index, arguments)
+            function["arguments"] = self._filter.feed(index, arguments) if arguments else ""
         return before
 
     def _repeats(self, index: int, field: str, holder: Json) -> bool:

@@ -215,6 +215,8 @@ class FrameStream:
             text = fields[inner] if inner is not None else found
             if not isinstance(text, str) or len(fields) > 1:
                 raise BrokenAnswerError("a delta without text")
+            if not text:  # begins no other part
+                return _text_frame(index, place, text)
             before = b"" if self._filter.part in (None, (index, place)) else self._left()
             return before + _text_frame(index, place, self._filter.feed((index, place), text))
         left = self._left()

@@ -17,7 +17,9 @@ MAX_TOOLS = 1024
 
 _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 _LEVEL = re.compile(r"[a-z0-9_-]{1,16}")
-_SEALED = re.compile(r"[A-Za-z0-9+/_-]*={0,2}")
+SEALED_MARK = "(?:litellm_encrypted_reasoning:)?"
+"""Before what OpenAI encrypted, where LiteLLM (1.108) answers a message with it."""
+_SEALED = re.compile(rf"{SEALED_MARK}[A-Za-z0-9+/_-]*={{0,2}}")
 _COMPACT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 

@@ -296,6 +296,8 @@ class MessageStream:
         text = source.get(field)
         if not isinstance(text, str):
             raise BrokenAnswerError("a delta without text")
+        if not text:  # begins no other part
+            return self._delta(index, kind, text)
         before = b"" if self._filter.part in (None, (index, kind)) else self._left()
         if kind != "signature_delta":
             text = self._filter.feed((index, kind), text)

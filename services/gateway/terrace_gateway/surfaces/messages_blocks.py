@@ -159,8 +159,12 @@ def _cache_control(block: Json, where: str) -> Json:
     return {"cache_control": {"type": "ephemeral", **ttl}}
 
 
+def _signature(value: object, where: str) -> str:
+    return "" if value is None else as_sealed(value, where)  # not every model signs
+
+
 _FIELDS: dict[str, dict[str, Callable[[object, str], str]]] = {
     "text": {"text": as_text},
-    "thinking": {"thinking": as_text, "signature": as_sealed},
+    "thinking": {"thinking": as_text, "signature": _signature},
     "redacted_thinking": {"data": as_sealed},
 }

@@ -185,6 +185,8 @@ class ResponseStream:
             text = event.get("delta")
             if not isinstance(text, str):
                 raise BrokenAnswerError("a delta without text")
+            if not text:  # begins no other part
+                return self._delta(part, text)
             before = b"" if self._filter.part in (None, part) else self._left()
             return before + self._delta(part, self._filter.feed(part, text))
         if verb != "done":
