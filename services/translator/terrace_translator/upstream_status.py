@@ -6,6 +6,9 @@ that had begun. So the statuses are taken where they come off the wire, below Li
 ``x-terrace-upstream-status`` has the statuses of the call's answers in the order of asking
 (``lost``: none came), a 5xx with `` json`` behind it if its body says that it is JSON, or ``none``:
 provably, nothing was sent. Without it nothing is known.
+
+``x-terrace-upstream-input-tokens`` is what Bedrock counted, if it answered the call's one request:
+of embeddings LiteLLM makes up a count where the body has none.
 """
 
 import importlib
@@ -15,6 +18,9 @@ from contextvars import ContextVar
 from typing import Any
 
 HEADER = b"x-terrace-upstream-status"
+INPUT_TOKENS = b"x-terrace-upstream-input-tokens"
+_COUNTED = "x-amzn-bedrock-input-token-count"
+_OURS = (HEADER, INPUT_TOKENS)
 _LOST = "lost"
 
 App = Callable[[Any, Any, Any], Awaitable[None]]
@@ -28,13 +34,24 @@ class UpstreamStatusError(Exception):
 class _Calls:
     """What one call of the guard has sent, and was answered."""
 
-    __slots__ = ("_elsewhere_before", "answers")
+    __slots__ = ("_elsewhere_before", "answers", "input_tokens")
 
     def __init__(self) -> None:
         self.answers: list[str] = []
+        self.input_tokens: str | None = None
         self._elsewhere_before = _elsewhere.requests
 
-    def told(self) -> bytes | None:
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """What is told of it."""
+        found: list[tuple[bytes, bytes]] = []
+        status, counted = self._status(), self.input_tokens or ""
+        if status is not None:
+            found.append((HEADER, status))
+        if counted.isascii() and counted.isdigit() and len(self.answers) == 1:
+            found.append((INPUT_TOKENS, counted.encode()))
+        return found
+
+    def _status(self) -> bytes | None:
         if self.answers:
             return ", ".join(self.answers).encode()
         # A request that nobody can be named for might have been this call's.
@@ -63,7 +80,8 @@ def watch() -> None:
 
 
 def telling(app: App) -> App:
-    """``app`` with the header on each of its answers. One that a provider sent is not passed on."""
+    """``app`` with the headers on each of its answers; what a provider sent by their names is not
+    passed on."""
 
     async def serve(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -74,11 +92,8 @@ def telling(app: App) -> App:
 
         def tell(message: Any) -> Awaitable[None]:
             if message["type"] == "http.response.start":
-                headers = [pair for pair in message["headers"] if pair[0].lower() != HEADER]
-                told = calls.told()
-                if told is not None:
-                    headers.append((HEADER, told))
-                message = {**message, "headers": headers}
+                headers = [pair for pair in message["headers"] if pair[0].lower() not in _OURS]
+                message = {**message, "headers": [*headers, *calls.headers()]}
             return send(message)
 
         await app(scope, receive, tell)
@@ -108,6 +123,7 @@ def _asked() -> Answered:
 
     def answered(status: int, headers: Mapping[str, str]) -> None:
         answers[place] = _told(status, headers)
+        calls.input_tokens = headers.get(_COUNTED)
 
     return answered
 

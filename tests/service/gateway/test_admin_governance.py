@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,7 +11,9 @@ from gateway_rig.admin import Admin, admin_of
 from gateway_rig.policy import Replica, example_text, replica_of
 from gateway_rig.postgres import Postgres
 
+from terrace_common.governance.compile import CompiledGovernance
 from terrace_gateway.policy.seed import DeploymentFile
+from terrace_gateway.policy.texts import Texts
 
 TEAMS = """
 orgs: [{name: acme}]
@@ -73,6 +76,28 @@ async def test_plan_then_apply(
             " WHERE action = 'governance.apply' ORDER BY audit_id"
         ).fetchall()
     assert rows[-1] == ("alice", "version 2", "r", "2")
+
+
+async def test_plans_leave_threads_to_versions_that_come_into_force(
+    admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who may only look may plan, and a large text takes seconds of a thread."""
+    running, most = 0, 0
+    real = Texts.compile
+
+    def slow(self: Texts, text: str) -> CompiledGovernance:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        time.sleep(0.05)
+        running -= 1
+        return real(self, text)
+
+    monkeypatch.setattr(Texts, "compile", slow)
+    texts = [f"{example_text()}# {number}\n" for number in range(5)]
+    plans = [admin.ok("POST", "/governance/plan", {"text": text}) for text in texts]
+    assert [plan["base_version"] for plan in await asyncio.gather(*plans)] == [1] * 5
+    assert most == 1
 
 
 async def test_an_apply_on_an_old_plan_is_refused(admin: Admin) -> None:

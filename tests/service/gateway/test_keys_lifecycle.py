@@ -172,6 +172,27 @@ async def test_a_rotation_without_overlap_ends_the_old_secret_at_once(
     assert await status_of(replica, new["key"]) == 200
 
 
+async def test_a_rotation_ends_the_secrets_of_earlier_ones_with_the_old_one(
+    admin: Admin, replica: Replica, postgres: Postgres, database: str
+) -> None:
+    made = await admin.ok("POST", "/keys", {"team": "t"})
+    path = f"/keys/{made['key_id']}/rotate"
+    month = 30 * 86400
+    second = await admin.ok("POST", path, {"overlap_seconds": month})
+    third = await admin.ok("POST", path, {"overlap_seconds": 600})
+    with postgres.superuser(database) as connection:
+        ends = connection.execute(
+            "SELECT max(valid_until) <= clock_timestamp() + interval '600 seconds'"
+            " FROM rotated_secret"
+        ).fetchone()
+    assert ends == (True,)
+    secrets = [made["key"], second["key"], third["key"]]
+    assert [await status_of(replica, key) for key in secrets] == [200] * 3
+    last = await admin.ok("POST", path, {"overlap_seconds": 0})
+    assert [await status_of(replica, key) for key in secrets] == [401] * 3
+    assert await status_of(replica, last["key"]) == 200
+
+
 async def test_revoking_ends_every_secret(admin: Admin, replica: Replica) -> None:
     made = await admin.ok("POST", "/keys", {"team": "t"})
     secrets = [made["key"]]

@@ -2,20 +2,15 @@
 sent any more, and it costs nothing. What changes while a candidate fails holds for the next."""
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
 from typing import Any
 
 import pytest
-from gateway_rig.fake_idp import FakeIdp
+from gateway_rig.changes import Gate, applying, in_force, outcomes, team
 from gateway_rig.fake_upstream import Behaviour, FakeUpstream
 from gateway_rig.guard import InProcessGuard
 from gateway_rig.postgres import Postgres
 from gateway_rig.proofs import Said, say, spec, until
-from gateway_rig.relay_upstream import RawUpstream, Wire, plain
-
-from terrace_gateway.upstream.pool import ConnectionPool
 
 Make = Callable[..., Awaitable[InProcessGuard]]
 CUTTING = """
@@ -26,57 +21,6 @@ CLOSED = """
 policies: [{name: closed, outage: closed}]
 teams: [{name: team-a, policies: [closed]}]
 """
-
-TOKENS = """
-orgs: [{name: acme}]
-teams: [{name: team-a, org: acme}]
-users: [{name: jo, team: team-a, subject: "corp:jo-subject"}]
-apps: [{name: bot, team: team-a}]
-authentication:
-  issuers:
-    - {name: corp, kind: oidc, issuer: "ISSUER", audiences: [terrace], team_claim: groups,
-       teams: [{value: g-a, team: team-a}]}
-    - {name: cluster, kind: kubernetes, issuer: "ISSUER/cluster", audiences: [terrace],
-       jwks_url: "ISSUER/keys",
-       workloads: [{namespace: agents, service_account: runner, app: bot}]}
-"""
-POD = {"namespace": "agents", "serviceaccount": {"name": "runner"}}
-
-
-class Gate:
-    """Stops whoever comes by until ``go`` is set."""
-
-    def __init__(self) -> None:
-        self.reached, self.go = asyncio.Event(), asyncio.Event()
-
-    async def passed(self) -> None:
-        self.reached.set()
-        await self.go.wait()
-
-    def behind(self, call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        """``call``, whose answer has to pass."""
-
-        async def gated(*args: Any, **more: Any) -> Any:
-            answer = await call(*args, **more)
-            await self.passed()
-            return answer
-
-        return gated
-
-
-async def outcomes(guard: InProcessGuard, count: int = 1) -> list[tuple[str, int]]:
-    """Outcome and amount of so many attempts, all that there are."""
-
-    async def found() -> list[dict[str, Any]]:
-        entries = await guard.entries()
-        return entries if len(entries) >= count else []
-
-    entries = await until(found)
-    return [(entry["outcome"], entry["amount_micro_usd"]) for entry in entries]
-
-
-async def in_force(guard: InProcessGuard, change: Callable[[Any], bool]) -> None:
-    await until(lambda: change(guard.runtime.policy.current().snapshot))
 
 
 async def test_a_kill_switch_between_the_record_and_the_call(
@@ -256,148 +200,6 @@ async def test_counting_tokens_costs_nothing_and_freezes_nothing(
     assert (await say(guard, other, "/v1/messages", **body)).status == 200
 
 
-def callers(idp: FakeIdp) -> dict[str, str]:
-    """Tokens of a user, of somebody with a mapped team only, and of a pod."""
-    long = {"iat": None, "exp": 2**32}
-    pod = {"iss": f"{idp.issuer}/cluster", "sub": "system:serviceaccount:agents:runner"}
-    return {
-        "user": idp.sign("k", **long, sub="jo-subject"),
-        "member": idp.sign("k", **long, sub="zoe", groups=["g-a"]),
-        "pod": idp.sign("k", **long, **pod, **{"kubernetes.io": POD}),
-    }
-
-
-async def apply(guard: InProcessGuard, text: str) -> None:
-    """Put this spec in force at ``guard``."""
-    base = (await guard.admin("GET", "/governance"))["version"]
-    change = {"text": text, "reason": "a test", "base_version": base}
-    applied = await guard.admin("POST", "/governance/apply", json=change)
-    await in_force(guard, lambda snapshot: snapshot.version == applied["version"])
-
-
-@pytest.mark.parametrize(
-    ("who", "old", "new", "refusal"),
-    [
-        ("user", "corp:jo-subject", "corp:somebody", (403, "policy_denied")),
-        ("member", "value: g-a", "value: g-b", (403, "policy_denied")),
-        ("pod", "service_account: runner", "service_account: other", (403, "policy_denied")),
-        ("pod", "/cluster", "/cluster2", (401, "invalid_api_key")),
-    ],
-)
-async def test_a_token_that_leads_nowhere_any_more_while_its_call_waits(
-    make_guard: Make,
-    upstream: FakeUpstream,
-    idp: FakeIdp,
-    *,
-    who: str,
-    old: str,
-    new: str,
-    refusal: tuple[int, str],
-) -> None:
-    text = spec(upstream, more=TOKENS.replace("ISSUER", idp.issuer))
-    guard, gate = await make_guard(governance=text), Gate()
-    guard.runtime.journal.open = gate.behind(guard.runtime.journal.open)
-    task = asyncio.create_task(say(guard, callers(idp)[who], stream=True))
-    await gate.reached.wait()
-    await apply(guard, text.replace(old, new))
-    fetches = idp.fetches
-    gate.go.set()
-    said = await task
-    assert (said.status, said.code) == refusal
-    assert not upstream.calls
-    assert await outcomes(guard) == [("not_sent", 0)]
-    assert idp.fetches == fetches
-
-
-async def test_no_fallback_for_a_token_whose_issuer_is_gone(
-    make_guard: Make, upstream: FakeUpstream, idp: FakeIdp
-) -> None:
-    text = spec(upstream, more=TOKENS.replace("ISSUER", idp.issuer))
-    guard, gate = await make_guard(governance=text), Gate()
-    upstream.plan_for = lambda _: Behaviour(status=500, upstream_status="500 json")
-    guard.runtime.journal.close = gate.behind(guard.runtime.journal.close)
-    task = asyncio.create_task(say(guard, callers(idp)["user"]))
-    await gate.reached.wait()
-    await apply(guard, text[: text.index("authentication:")])
-    gate.go.set()
-    said = await task
-    assert (said.status, said.code) == (401, "invalid_api_key")
-    assert [call.model for call in upstream.calls] == ["sim-small"]
-
-
-async def test_a_token_that_expires_while_its_call_waits(
-    make_guard: Make, upstream: FakeUpstream, idp: FakeIdp, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = spec(upstream, more=TOKENS.replace("ISSUER", idp.issuer))
-    guard, gate = await make_guard(governance=text), Gate()
-    clock = guard.runtime.clock
-    now = clock.database_now
-    token = idp.sign("k", sub="jo-subject", iat=None, exp=now().timestamp() + 3000)
-    guard.runtime.journal.open = gate.behind(guard.runtime.journal.open)
-    task = asyncio.create_task(say(guard, token))
-    await gate.reached.wait()
-    with monkeypatch.context() as patch:
-        patch.setattr(clock, "database_now", lambda: now() + timedelta(seconds=3030))
-        gate.go.set()
-        said = await task
-    assert (said.status, said.code) == (401, "invalid_api_key")
-    assert not upstream.calls
-    assert await outcomes(guard) == [("not_sent", 0)]
-
-
-@pytest.mark.parametrize(
-    ("target", "cuts"),
-    [
-        ("user:jo", {"user"}),
-        ("subject:corp:jo-subject", {"user"}),
-        ("subject:corp:zoe", {"member"}),
-        ("app:bot", {"pod"}),
-        ("team:team-a", {"user", "member", "pod"}),
-        ("org:acme", {"user", "member", "pod"}),
-    ],
-)
-async def test_a_kill_switch_cuts_streams_of_callers_with_tokens(
-    make_guard: Make, upstream: FakeUpstream, idp: FakeIdp, target: str, cuts: set[str]
-) -> None:
-    guard = await make_guard(governance=spec(upstream, more=TOKENS.replace("ISSUER", idp.issuer)))
-    release = asyncio.Event()
-    upstream.behaviour = Behaviour(hold=release, hold_after_chunks=1)
-    streams = {
-        who: asyncio.create_task(say(guard, token, stream=True, model="sim-large"))
-        for who, token in callers(idp).items()
-    }
-    await until(lambda: sum(call.output_tokens > 0 for call in upstream.calls) == len(streams))
-    await guard.admin("POST", "/kill", json={"target": target, "reason": "incident"})
-    await asyncio.gather(*(streams[who] for who in cuts))
-    assert {who for who, stream in streams.items() if stream.done()} == cuts
-    release.set()
-    said = {who: await stream for who, stream in streams.items()}
-    assert {who for who, one in said.items() if one.code == "killed"} == cuts
-    found = await outcomes(guard, len(streams))
-    assert sorted(outcome for outcome, _ in found) == sorted(
-        "cut" if who in cuts else "ok" for who in streams
-    )
-
-
-def applying(guard: InProcessGuard, texts: list[str]) -> Callable[..., Awaitable[Any]]:
-    """``journal.open``, after which the next of ``texts`` is in force."""
-    real = guard.runtime.journal.open
-
-    async def opened(record: Any) -> None:
-        await real(record)
-        if texts:
-            base = (await guard.admin("GET", "/governance"))["version"]
-            change = {"text": texts.pop(0), "reason": "a test", "base_version": base}
-            allow = ["cap-below-spend", "price-version-unchanged", "model-not-deployed"]
-            await guard.admin("POST", "/governance/apply", json={**change, "allow": allow})
-
-    return opened
-
-
-def team(policy: str = "{name: p}", *, more: str = "") -> str:
-    return f"policies: [{policy}]\nteams: [{{name: team-a, policies: [p]{more}}}]\n"
-
-
 DEARER = (
     ("input_micro_usd_per_mtok: 150000", "input_micro_usd_per_mtok: 1500000"),
     ('price_version: "proof"', 'price_version: "dearer"'),
@@ -518,96 +320,3 @@ async def test_an_address_that_is_not_allowed_any_more(
         assert said.code == "policy_denied"
         assert not upstream.calls
         assert await outcomes(guard) == [("not_sent", 0)]
-
-
-@pytest.fixture
-async def ways(upstream: FakeUpstream, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
-    """Two specs: the provider of the model ``named`` is translated, and relayed."""
-    monkeypatch.setenv("RELAY_KEY", "sk-canary-relay-0123456789")
-    base = f"http://127.0.0.1:{await upstream.serve_relay()}/v1"
-    plain = spec(upstream)
-    for old, new in (
-        ('"http://main.invalid/v1"', f'"{base}"\n    api_key_env: RELAY_KEY'),
-        ("name: sim-small\n    provider: main", "name: named\n    provider: main"),
-    ):
-        assert old in plain
-        plain = plain.replace(old, new)
-    return plain, plain.replace("kind: openai\n", "kind: openai\n    relay: true\n", 1)
-
-
-async def switched(guard: InProcessGuard, text: str) -> None:
-    moved = frozenset({"model-not-deployed"})  # by the translator, which a relay does not ask
-    await guard.runtime.versions.apply(text, actor="a", reason="r", check_base=False, allow=moved)
-    await guard.runtime.policy.refresh()
-
-
-@pytest.mark.parametrize("relay", [True, False])
-async def test_a_call_goes_the_way_that_its_body_was_made_for(
-    make_guard: Make, upstream: FakeUpstream, ways: tuple[str, str], *, relay: bool
-) -> None:
-    """The provider becomes a relay, or is none any more, once its reservation is open."""
-    guard = await make_guard(governance=ways[0])
-    await switched(guard, ways[not relay])
-    key = await guard.key()
-    guard.runtime.journal.open = applying(guard, [ways[relay]])
-    assert (await say(guard, key, model="named")).status == 200
-    [sent] = upstream.calls
-    assert sent.body["model"] == ("sim-small" if relay else "named")
-    assert ("extra_headers" in sent.body) is not relay
-    assert sorted(outcome for outcome, _ in await outcomes(guard, 2)) == ["not_sent", "ok"]
-
-
-async def test_a_relay_that_was_elsewhere_while_a_call_connected_gets_nothing(
-    make_guard: Make, upstream: FakeUpstream, ways: tuple[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The provider is at A when the call is reserved, at B when it connects, at A when it sends."""
-    here = ways[1]
-    port = here.split('api_base: "http://127.0.0.1:')[1].split("/")[0]
-    async with RawUpstream(refuses).running() as other:
-        elsewhere = here.replace(f"127.0.0.1:{port}/v1", f"127.0.0.1:{other.port}/v1")
-        guard = await make_guard(governance=ways[0])
-        await switched(guard, here)
-        key, opened, connected = await guard.key(), Gate(), Gate()
-        guard.runtime.journal.open = opened.behind(guard.runtime.journal.open)
-        acquire = ConnectionPool.acquire
-
-        async def acquired(pool: ConnectionPool) -> Any:
-            found = await acquire(pool)
-            if pool._address.port == other.port:
-                await connected.passed()
-            return found
-
-        monkeypatch.setattr(ConnectionPool, "acquire", acquired)
-        task = asyncio.create_task(say(guard, key, model="named"))
-        await opened.reached.wait()
-        await switched(guard, elsewhere)
-        opened.go.set()
-        await connected.reached.wait()
-        await switched(guard, here)
-        connected.go.set()
-        said = await task
-        assert (said.status, len(upstream.calls)) == (200, 1)
-        assert other.book == []
-    assert sorted(outcome for outcome, _ in await outcomes(guard, 2)) == ["not_sent", "ok"]
-
-
-async def refuses(wire: Wire) -> None:
-    """What gets here was sent to the wrong place."""
-    await wire.send(plain(b"{}", status="403 Forbidden"))
-
-
-async def test_an_answer_is_read_the_way_that_its_call_went(
-    make_guard: Make, upstream: FakeUpstream, ways: tuple[str, str]
-) -> None:
-    """A relayed answer is untouched, also if the provider is none any more by then."""
-    guard = await make_guard(governance=ways[0])
-    await switched(guard, ways[1])
-    key = await guard.key()
-    release = asyncio.Event()
-    upstream.behaviour = Behaviour(hold=release)
-    task = asyncio.create_task(say(guard, key, model="named"))
-    await until(lambda: upstream.calls)
-    await switched(guard, ways[0])
-    release.set()
-    said = await task
-    assert (said.status, json.loads(said.text)["model"]) == (200, "sim-small")

@@ -124,7 +124,9 @@ class FakeProvider:
         if fault == "close":
             _drop(request)
         if not body.get("stream") and not path.endswith("-stream"):
-            return web.json_response(fake_faces.answer(path, model, thinks="thinking" in body))
+            counted = {"x-amzn-bedrock-input-token-count": str(COUNTED_BESIDE)} if bedrock else {}
+            answer = fake_faces.answer(path, model, thinks="thinking" in body)
+            return web.json_response(answer, headers=counted)
         content_type, frames = fake_faces.frames(path, model, aws_event, thinks="thinking" in body)
         response = web.StreamResponse(headers={"content-type": content_type})
         await response.prepare(request)
@@ -224,6 +226,8 @@ async def serving() -> AsyncIterator[FakeProvider]:
         await runner.cleanup()
 
 
+COUNTED_BESIDE = 4711
+"""Input tokens that Bedrock tells beside the answer of InvokeModel."""
 _AWS_ERRORS = {
     401: "UnrecognizedClientException",
     403: "AccessDeniedException",

@@ -25,7 +25,7 @@ from terrace_gateway.upstream.translator import Translator as Client
 from . import fake_provider
 from .conftest import Translator, config, running
 from .fake_faces import CACHE_READ, CACHE_WRITE, INPUT_TOKENS, OUTPUT_TOKENS, THOUGHT
-from .fake_provider import FakeProvider
+from .fake_provider import COUNTED_BESIDE, FakeProvider
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -176,6 +176,9 @@ async def test_bedrock_is_told_what_names_the_attempt_in_its_log(
     provider.calls.clear()
     async with client.call(upstream) as answer:
         assert b"".join([part async for part in answer.chunks()])
+        # Bedrock tells it beside the answer of InvokeModel; nobody else does.
+        counted = (route == "invoke" and not stream) or path == "/v1/embeddings"
+        assert answer.input_tokens == (COUNTED_BESIDE if counted else None)
     (call,) = provider.calls
     assert route in call.path.rsplit("/", 1)[1]
     # Converse has a field for it, InvokeModel a header: a field there would be an unknown one.

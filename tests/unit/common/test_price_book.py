@@ -148,11 +148,6 @@ def test_what_has_no_price_cannot_be_reserved() -> None:
         with pytest.raises(UnpricedError) as caught:
             quote.worst_case(input_tokens=1, output_tokens=1, **asked)
         assert caught.value.feature in asked
-    with pytest.raises(UnpricedError, match="cache_write has no price"):
-        quote.check_cache_writes("5m")
-    with pytest.raises(UnpricedError, match="cache_write_1h"):
-        quote.check_cache_writes("1h")
-    quote.check_cache_writes("none")
     with pytest.raises(ValueError, match="negative"):
         quote.worst_case(input_tokens=-1, output_tokens=1)
     with pytest.raises(ValueError, match="negative"):

@@ -87,7 +87,7 @@ class Quote:
         return self._rounded_up(tokens + counted * TOKENS_PER_PRICE_UNIT)
 
     def unpriced(self, units: Units) -> frozenset[str]:
-        """What was used and has no price: the caller raises an alarm and freezes it."""
+        """What was used and has no price: the caller raises an alarm."""
         price = self.price
         missing = {
             "cache_write": units.cache_write_tokens
@@ -136,13 +136,6 @@ class Quote:
             + guardrail_units * (price.micro_usd_per_guardrail_unit or 0)
         )
         return self._rounded_up(tokens + counted * TOKENS_PER_PRICE_UNIT)
-
-    def check_cache_writes(self, asked: CacheWrites) -> None:
-        """Raises ``UnpricedError`` if the request asks for writes that have no price."""
-        if asked == "5m" and self.price.cache_write_micro_usd_per_mtok is None:
-            raise UnpricedError("cache_write")
-        if asked == "1h" and self.price.cache_write_1h_micro_usd_per_mtok is None:
-            raise UnpricedError("cache_write_1h")
 
     def _rates(self, all_input_tokens: int) -> Price | PriceTier:
         found: Price | PriceTier = self.price

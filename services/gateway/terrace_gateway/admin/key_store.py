@@ -67,6 +67,10 @@ _KEEP = (
     "INSERT INTO rotated_secret (key_hash, key_id, valid_until)"
     " VALUES (%s, %s, clock_timestamp() + make_interval(secs => %s)) RETURNING valid_until"
 )
+_END_EARLIER = (
+    "UPDATE rotated_secret SET valid_until = clock_timestamp() + make_interval(secs => %s)"
+    " WHERE key_id = %s AND valid_until > clock_timestamp() + make_interval(secs => %s)"
+)
 
 
 class KeyConflictError(Exception):
@@ -194,7 +198,8 @@ class KeyStore:
         actor: str,
         reason: str | None,
     ) -> tuple[DictRow, datetime | None] | None:
-        """Give a live key another secret; the old one stays valid for ``overlap_seconds``.
+        """Give a live key another secret; the old one stays valid for ``overlap_seconds``, and
+        those of earlier rotations no longer than it.
 
         The row, and until when the old secret is valid. ``None``: there is no such live key.
         """
@@ -205,6 +210,8 @@ class KeyStore:
             old = await cursor.fetchone()
             if old is None:
                 return None
+            ends = (overlap_seconds, key_id, overlap_seconds)
+            await connection.execute(_END_EARLIER, ends)
             if overlap_seconds > 0:
                 kept = await connection.execute(_KEEP, (old[0], key_id, overlap_seconds))
                 row = await kept.fetchone()

@@ -111,6 +111,8 @@ class Attempt:
     amount_micro_usd: int = 0
     usage: Usage = NO_USAGE
     overran: bool = field(default=False)
+    unpriced: frozenset[str] = frozenset()
+    """What was used and has no price: it counts as input."""
     span: Span | None = None
     """Of its upstream call, once there is one."""
 
@@ -121,6 +123,8 @@ class Attempts:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._metrics = runtime.metrics
+        self._unpriced: set[tuple[str, str]] = set()
+        """Models and price versions of which that was told."""
         self._log = log.bind()  # a lazy logger is made anew for every line
 
     async def open(
@@ -241,9 +245,7 @@ class Attempts:
         if known:
             amount = amount_micro_usd
             if amount is None:
-                target = attempt.target
-                units = None if usage is None else units_of(usage, images=target.images)
-                amount = 0 if free or units is None else target.quote.cost(units)
+                amount, attempt.unpriced = _price(attempt.target, usage)
             actual = Amounts(
                 used.all_input_tokens,
                 used.output_tokens,
@@ -348,22 +350,10 @@ class Attempts:
             )
         if attempt.overran:
             metrics.overruns.labels(name).inc()
-            self._runtime.journal.note(
-                Decision(
-                    "alert",
-                    "overrun",
-                    {
-                        "attempt_id": attempt.id,
-                        "reserved_micro_usd": attempt.reserved.micro_usd,
-                        "amount_micro_usd": attempt.amount_micro_usd,
-                    },
-                    attempt.exchange.request_id,
-                    attempt.exchange.trace_id,
-                    attempt.exchange.principal.caller,
-                    surface,
-                    name,
-                )
-            )
+            self._alert("overrun", attempt)
+        if attempt.unpriced and (name, attempt.target.quote.version) not in self._unpriced:
+            self._unpriced.add((name, attempt.target.quote.version))  # not with every call
+            self._alert("unpriced", attempt, features=sorted(attempt.unpriced))
         self._log.info(
             "attempt_closed",
             attempt_id=attempt.id,
@@ -375,3 +365,24 @@ class Attempts:
             amount_micro_usd=attempt.amount_micro_usd,
             reserved_micro_usd=attempt.reserved.micro_usd,
         )
+
+    def _alert(self, reason: str, attempt: Attempt, **more: object) -> None:
+        detail = {
+            "attempt_id": attempt.id,
+            "reserved_micro_usd": attempt.reserved.micro_usd,
+            "amount_micro_usd": attempt.amount_micro_usd,
+            **more,
+        }
+        exchange, target = attempt.exchange, attempt.target
+        told = exchange.request_id, exchange.trace_id, exchange.principal.caller
+        decision = Decision("alert", reason, detail, *told, exchange.surface, target.model)
+        self._runtime.journal.note(decision)
+
+
+def _price(target: Target, usage: Usage | None) -> tuple[int, frozenset[str]]:
+    """Micro-USD, and what was used that has no price."""
+    if usage is None or target.free:
+        return 0, frozenset()
+    units = units_of(usage, images=target.images)
+    written = units.cache_write_tokens or units.cache_write_1h_tokens
+    return target.quote.cost(units), target.quote.unpriced(units) if written else frozenset()

@@ -15,7 +15,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_
 from terrace_common.telemetry import semconv
 from terrace_gateway.calls.attempt import Attempt, Attempts, Target
 from terrace_gateway.calls.muzzle import Muzzle
-from terrace_gateway.calls.ports import Outcome
+from terrace_gateway.calls.ports import Outcome, Usage
 from terrace_gateway.calls.running import RunningCall
 from terrace_gateway.calls.serving import CandidateFailedError, Serving
 from terrace_gateway.crash_points import reach
@@ -206,7 +206,7 @@ class _Sending:
             Identity(call.request_id, call.request.asked_model)
         )
         self._cuts = call.principal.policy.on_disconnect == "cut"
-        self._relayed = False
+        self._relayed = self._counted_apart = False
         self.told = False
         """Whether the matcher has heard how it went."""
         self.sent = False
@@ -249,7 +249,7 @@ class _Sending:
 
     async def call(self, upstream: UpstreamRequest) -> None:
         """Send it and bring the answer back."""
-        self._relayed = upstream.relayed
+        self._relayed, self._counted_apart = upstream.relayed, upstream.counted_apart
         reach("calls.before-send")
         async with self._runtime.upstream.call(
             upstream, self._candidate.model, self._before_send
@@ -295,6 +295,8 @@ class _Sending:
         else:
             answer = read_answer(bytes(body), self._answers.name)
             usage = self._answers.usage(answer)
+        if self._counted_apart:
+            usage = Usage(response.input_tokens, 0) if response.input_tokens else None
         await self._attempts.close(self._attempt, self._ending, usage, "response")
         self._succeeded()
         if untouched:

@@ -1,6 +1,7 @@
 """What keeps the ledger in order in the background: anchors of heads, and months made ahead."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import psycopg
 import structlog
@@ -18,6 +19,8 @@ log = structlog.get_logger()
 
 MONTHS_AHEAD = 2
 PARTITION_SECONDS = 3600.0
+AWAY_SECONDS = 2.0
+"""Between passes while the database is away, as it is at the start."""
 _ANCHOR = (
     "INSERT INTO anchor (writer, seq, hash, sealed, document) VALUES (%s, %s, %s, %s, %s)"
     " ON CONFLICT DO NOTHING"
@@ -63,18 +66,27 @@ class LedgerKeeper:
         """Until cancelled."""
         partitions_at = float("-inf")
         while True:
-            try:
-                if self._clock.monotonic() - partitions_at >= PARTITION_SECONDS:
-                    await self.make_partitions()
+            failed = False
+            if self._clock.monotonic() - partitions_at >= PARTITION_SECONDS:
+                if await self._kept(self.make_partitions):
                     partitions_at = self._clock.monotonic()
-                await self.anchor()
-                self.failures = 0
-            except (
-                AuthorityUnavailableError, ObjectStoreError, psycopg.Error,
-            ) as error:  # fmt: skip
-                self.failures += 1
-                log.warning("ledger_not_kept", error=f"{type(error).__name__}: {error}")
-            await asyncio.sleep(self._every_seconds)
+                else:
+                    failed = True
+            failed = not await self._kept(self.anchor) or failed  # whatever the months are
+            self.failures = self.failures + 1 if failed else 0
+            pause = self._every_seconds
+            if not self._database.up:  # rows of a new month must not come before its partition
+                pause = min(AWAY_SECONDS, pause)
+            await asyncio.sleep(pause)
+
+    async def _kept(self, work: Callable[[], Awaitable[object]]) -> bool:
+        try:
+            await work()
+        except (AuthorityUnavailableError, ObjectStoreError, psycopg.Error) as error:
+            tell = log.warning if self._database.up else log.debug
+            tell("ledger_not_kept", error=f"{type(error).__name__}: {error}")
+            return False
+        return True
 
     async def make_partitions(self) -> list[str]:
         """Make months ahead. Returns the new ones. Raises ``AuthorityUnavailableError``."""

@@ -22,6 +22,7 @@ class Deployment:
     index: int
     name: str
     model: Model
+    """With the price in force: what a request may ask for goes by it, as its settlement does."""
     provider: OpenAIProvider | BedrockProvider
     quote: Quote
     able: frozenset[str]
@@ -110,7 +111,7 @@ def _deployment(
     return Deployment(
         index=index,
         name=model.name,
-        model=model,
+        model=model if model.price == price else model.model_copy(update={"price": price}),
         provider=provider,
         quote=quote,
         able=frozenset(model.able),

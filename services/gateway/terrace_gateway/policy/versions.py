@@ -108,10 +108,16 @@ class GovernanceVersions:
         self._database = database
         self._deployed = deployed
         self._texts = texts or Texts()
+        self._planning = asyncio.Lock()
 
     async def plan(self, text: str) -> Planned:
-        """What applying ``text`` would change now. Raises ``GovernanceError``."""
-        compiled = await asyncio.to_thread(self._texts.compile, text)
+        """What applying ``text`` would change now. Raises ``GovernanceError``.
+
+        One at a time: a large text takes seconds of a thread, and versions need one to come into
+        force.
+        """
+        async with self._planning:
+            compiled = await asyncio.to_thread(self._texts.compile, text)
         async with self._database.connection() as connection, connection.transaction():
             base = await _head(connection)
             plan = await self._plan(connection, base, compiled, text)

@@ -42,6 +42,9 @@ MAX_INPUTS = 2048
 MAX_NUMBERS, MAX_NUMBERS_BASE64 = 2**21, 2**23
 """Numbers of all vectors of an answer, no more than the largest answer that is taken: written out
 at 32 bytes each (they have up to 25, and blanks), as base64 at 8 (four thirds of four)."""
+_COUNTS_IN_ANSWER = "amazon.titan-"
+"""Bedrock's only family whose answers have a count of tokens. Of others LiteLLM (1.108) makes one
+up: a quarter of the vector's numbers, or what another tokenizer would count."""
 _BATCHING = "cohere."  # Bedrock's only family that takes several texts in one call
 
 FIELD_NAMES = frozenset({"model", "input", "dimensions", "encoding_format"})
@@ -127,7 +130,15 @@ class EmbeddingsRequest:
             body["extra_headers"] = attempt.headers(invoke=bedrock)
         encoded = encode_json(body)
         bound = len(encoded) + self._growth
-        return UpstreamRequest(PATH, encoded, bound, 0, attempt.headers(), relayed=relay)
+        return UpstreamRequest(
+            PATH,
+            encoded,
+            bound,
+            0,
+            attempt.headers(),
+            relayed=relay,
+            counted_apart=bedrock and _COUNTS_IN_ANSWER not in model.upstream_model,
+        )
 
     def answers(self, identity: Identity) -> "EmbeddingsSurface":
         """How answers to this request are read."""

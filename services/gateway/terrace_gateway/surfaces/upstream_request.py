@@ -40,6 +40,9 @@ class UpstreamRequest:
     """No provider bills it."""
     relayed: bool = False
     """Made for the relay: with the provider's own name of the model, and nothing for LiteLLM."""
+    counted_apart: bool = False
+    """What the answer says that it used LiteLLM made up; the provider's own count comes beside
+    it."""
     least_output_tokens: int = 0
     """An answer may have so many whatever the limit."""
 

@@ -59,6 +59,9 @@ class UpstreamResponse(Protocol):
     """Of an error status: whether it is the provider's own refusal, which costs nothing. If not,
     it may hide a call that was lost on the way, and the cost is unknown."""
 
+    input_tokens: int | None
+    """As the provider counted them beside the answer; ``None``: it said nothing there."""
+
     def chunks(self) -> AsyncIterator[bytes]:
         """The body as it arrives, without transfer coding. Raises ``UpstreamLostError``."""
         ...

@@ -63,6 +63,7 @@ class RelayResponse:
         self.request_id = next((i for i in ids if i.isprintable() and len(i) <= 256), None)
         json = is_json(found.get("content-type", ""))
         self.provider_answered = is_own_word(self.status, json=json)
+        self.input_tokens: int | None = None
 
     def chunks(self) -> AsyncIterator[bytes]:
         """The body. ``ConnectionBrokenError`` becomes ``UpstreamLostError`` in ``Relay.call``."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from terrace_common.names import ATTEMPT_ID_HEADER, ATTEMPT_ID_METADATA
 from terrace_gateway.surfaces.upstream_request import UpstreamRequest
 from terrace_gateway.upstream.error_body import error_body
+from terrace_gateway.upstream.header_numbers import whole_number
 from terrace_gateway.upstream.http_connection import ConnectionBrokenError, HttpConnection
 from terrace_gateway.upstream.pool import Address, ConnectionPool
 from terrace_gateway.upstream.port import (
@@ -24,6 +25,8 @@ CONNECT_SECONDS = 5.0
 IDLE_SECONDS = 1.0  # uvicorn keeps an idle connection for five
 UPSTREAM_STATUS = "x-terrace-upstream-status"
 """What the provider said, taken off the wire below LiteLLM: see ``terrace_translator``."""
+INPUT_TOKENS = "x-terrace-upstream-input-tokens"
+"""What Bedrock counted, taken off the wire likewise."""
 NOTHING_SENT = "none"
 IN_JSON = " json"
 """Behind the status of a 5xx whose body said that it is JSON."""
@@ -47,6 +50,8 @@ class TranslatorResponse:
         ids = (found[name] for name in _REQUEST_IDS if name in found)
         self.request_id = next((i for i in ids if i.isprintable() and len(i) <= 256), None)
         self.provider_answered = self.status >= 400 and _provider_answered(self.status, found)
+        counted = found.get(INPUT_TOKENS)
+        self.input_tokens = None if counted is None else whole_number(counted)
 
     def chunks(self) -> AsyncIterator[bytes]:
         """The body. ``ConnectionBrokenError`` becomes ``UpstreamLostError`` in

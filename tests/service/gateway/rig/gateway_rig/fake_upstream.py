@@ -22,6 +22,7 @@ PRICES = {  # micro-USD per million tokens, typed anew on purpose
     "sim-large": (2_500_000, 10_000_000),
     "sim-spare": (300_000, 1_200_000),
     "bedrock-claude": (3_000_000, 15_000_000),
+    "vectors": (1_000_000, 0),
 }
 
 
@@ -31,6 +32,7 @@ class Behaviour:
 
     input_tokens: int = 7
     output_tokens: int = 11
+    cache_write_tokens: int = 0  # of the input, as a chat says it
     chunks: int = 3
     status: int = 200
     param: str | None = None  # of an error, as OpenAI names the field
@@ -189,6 +191,8 @@ class FakeUpstream:
             "prompt_tokens": plan.input_tokens, "completion_tokens": output,
             "total_tokens": plan.input_tokens + output, "cost": 0.5,
         }  # fmt: skip
+        if plan.cache_write_tokens:
+            usage["cache_creation_input_tokens"] = plan.cache_write_tokens
         if not body.get("stream"):
             call.output_tokens = output
             await self._wait(plan)
@@ -248,7 +252,7 @@ class FakeUpstream:
             call.output_tokens = output
             await self._wait(plan)
             self._final(call)
-            return web.json_response(said.plain())
+            return web.json_response(said.plain(), headers=plan.headers)
         return await self._stream(request, call, said.events(), output, "text/event-stream")
 
     async def _converse(self, request: web.Request) -> web.StreamResponse:
