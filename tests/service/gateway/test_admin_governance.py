@@ -78,6 +78,24 @@ async def test_plan_then_apply(
     assert rows[-1] == ("alice", "version 2", "r", "2")
 
 
+async def test_a_cap_that_was_set_at_runtime_is_loosened_only_by_name(
+    admin: Admin, postgres: Postgres, database: str
+) -> None:
+    emergency = {
+        "scope": "team", "scope_id": "team-a", "dimension": "micro_usd", "amount": 10,
+        "window_kind": "calendar", "window_unit": "month", "window_zone": "UTC", "reason": "now",
+    }  # fmt: skip
+    await admin.ok("PUT", "/caps", emergency)
+    text = example_text() + TEAMS
+    refused = await apply(admin, text, 1)
+    assert refused.status_code == 409
+    assert "cap-set-at-runtime" in refused.text
+    assert live_caps(postgres, database) == []
+    allowed = await apply(admin, text, 1, allow=["cap-set-at-runtime"])
+    assert allowed.status_code == 200, allowed.text
+    assert live_caps(postgres, database) == [("team", "team-a", "micro_usd", 1000)]
+
+
 async def test_plans_leave_threads_to_versions_that_come_into_force(
     admin: Admin, monkeypatch: pytest.MonkeyPatch
 ) -> None:

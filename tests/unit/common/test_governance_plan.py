@@ -104,6 +104,28 @@ def test_findings_name_the_line_of_the_new_file() -> None:
     assert all(f.line is None for f in plan_change(OLD, spec, FACTS).findings)
 
 
+@pytest.mark.parametrize(
+    ("quota", "blocks"),
+    [("usd: 12.50", True), ("usd: 5", False), ("usd: 4", False), ("usd: 4, mode: audit", True)],
+)
+def test_a_cap_that_was_set_at_runtime_is_not_loosened_unseen(quota: str, blocks: bool) -> None:
+    """It was set while the spec had none, in an incident perhaps."""
+    spec, text = changed("usd: 12.50", quota)
+    without = spec.model_copy(
+        update={"orgs": tuple(org.model_copy(update={"quotas": ()}) for org in spec.orgs)}
+    )
+    emergency = CapSpend("org", "acme", "micro_usd", MONTH, 0, 0, runtime=5_000_000)
+    for old in (None, without):
+        plan = plan_change(old, spec, Facts((), (emergency,)), new_text=text)
+        found = [one for one in plan.findings if one.code == "cap-set-at-runtime"]
+        assert bool(found) is blocks
+        assert ("cap-set-at-runtime" in plan.blocking) is blocks
+        for one in found:
+            assert "$5.000000" in one.message
+    declared = CapSpend("org", "acme", "micro_usd", MONTH, 0, 0)
+    assert plan_change(without, spec, Facts((), (declared,))).blocking == ()
+
+
 def test_a_cap_that_was_passed_before_blocks_no_other_change() -> None:
     over = Facts((), (CapSpend("org", "acme", "micro_usd", MONTH, 20_000_000, 0),))
     spec, _ = changed('price_version: "1"', 'price_version: "2"')

@@ -90,6 +90,8 @@ class _Effects:
         after = {cap.identity: cap for cap in self._new.caps}
         for identity, cap in after.items():
             was, counted = before.get(identity), used.get(identity)
+            if counted is not None and counted.runtime is not None:
+                yield from self._on_runtime_cap(cap, counted.runtime)
             # A cap that is as strict as before blocks no unrelated change, whatever it has counted.
             if counted is None or (was is not None and not _stricter(was, cap)):
                 continue
@@ -113,6 +115,18 @@ class _Effects:
             else:
                 message = f"{_cap(cap)} of {_amount(cap, cap.amount)} is no longer there"
                 yield self._finding("cap-removed", message, None)
+
+    def _on_runtime_cap(self, cap: DeclaredCap, runtime: int) -> Iterator[Finding]:
+        """Somebody set it while the spec had none, in an incident, say. It becomes the spec's: a
+        version without it would take it away."""
+        if cap.mode == "block" and cap.amount <= runtime:
+            return
+        yield self._finding(
+            "cap-set-at-runtime",
+            f"{_cap(cap)} was set to {_amount(cap, runtime)} at runtime; it would be"
+            f" {_amount(cap, cap.amount)} in mode {cap.mode}",
+            self._path_of(cap),
+        )
 
     def on_catalogue(self) -> Iterator[Finding]:
         """Prices and addresses that change."""

@@ -18,6 +18,7 @@ Code = Literal[
     "key-moves-team",
     "key-without-models",
     "cap-below-spend",
+    "cap-set-at-runtime",
     "cap-restarts",
     "cap-removed",
     "price-version-unchanged",
@@ -32,6 +33,7 @@ CODES: Mapping[Code, str] = {
     "key-moves-team": "a live key counts for another team from now on",
     "key-without-models": "the policies of a declared key leave it no model",
     "cap-below-spend": "a cap is below what its window has spent and reserved",
+    "cap-set-at-runtime": "a looser cap takes the place of one that was set at runtime",
     "cap-restarts": "a cap gets another window, which begins at nothing spent",
     "cap-removed": "a cap is no longer there",
     "price-version-unchanged": "a price changed and price_version did not",
@@ -46,6 +48,7 @@ BLOCKING: frozenset[Code] = frozenset(
         "key-loses-all-models",
         "key-loses-models",
         "cap-below-spend",
+        "cap-set-at-runtime",
         "price-version-unchanged",
     }
 )
@@ -80,6 +83,8 @@ class CapSpend:
     window: Window
     settled: int
     outstanding: int
+    runtime: int | None = None
+    """The amount of a cap in mode ``block`` that was set at runtime, and that no spec declares."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,10 @@ _KEYS = (
     " ORDER BY key_id"
 )
 _SPEND = (
-    "SELECT scope, scope_id, dimension, window_kind, window_seconds, window_unit, window_zone,"
-    " settled, outstanding FROM cap_spend()"
+    "SELECT s.scope, s.scope_id, s.dimension, s.window_kind, s.window_seconds, s.window_unit,"
+    " s.window_zone, s.settled, s.outstanding,"
+    " CASE WHEN c.origin = 'runtime' AND c.mode = 'block' THEN c.amount END"
+    " FROM cap_spend() s JOIN cap c USING (cap_id)"
 )
 
 
@@ -32,6 +34,7 @@ async def read_facts(connection: Connection) -> Facts:
             CapSpend(
                 scope=row[0], scope_id=row[1], dimension=row[2],
                 window=Window(row[3], row[4], row[5], row[6]), settled=row[7], outstanding=row[8],
+                runtime=row[9],
             )
             for row in spend
         ),
