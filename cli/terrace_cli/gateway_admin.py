@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import httpx
 
+from terrace_cli.connecting import patient_transport
 from terrace_cli.endpoints import read_endpoints
 from terrace_cli.errors import CliError, NotRunningError, UsageError
 from terrace_cli.kubernetes_api import KubernetesApi
@@ -63,7 +64,7 @@ class GatewayAdmin:
         if not key:
             with KubernetesApi() as kubernetes:
                 key = kubernetes.secret_value(NAMESPACE_GATEWAY, SECRET_GATEWAY, "admin-key")
-        return cls(url.rstrip("/"), key)
+        return cls(url.rstrip("/"), key, transport=patient_transport())
 
     def __enter__(self) -> Self:
         return self

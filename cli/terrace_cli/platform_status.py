@@ -5,6 +5,7 @@ from typing import Any
 
 import httpx
 
+from terrace_cli.connecting import patient_transport
 from terrace_cli.endpoints import read_endpoints
 from terrace_cli.errors import CliError, NotRunningError
 from terrace_cli.gateway_admin import GatewayAdmin
@@ -136,7 +137,8 @@ def _read_gateway(status: PlatformStatus) -> None:
         status.problems.append(str(error))
         return
     try:
-        answer = httpx.get(f"{gateway}/readyz", timeout=5, trust_env=False)
+        with httpx.Client(transport=patient_transport(), timeout=5, trust_env=False) as client:
+            answer = client.get(f"{gateway}/readyz")
         status.gateway = "ready" if answer.is_success else f"not ready: {answer.text[:200]}"
     except httpx.TransportError as error:
         status.gateway = f"no answer ({type(error).__name__})"

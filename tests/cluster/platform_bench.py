@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 
+from terrace_cli.connecting import patient_transport
 from terrace_cli.endpoints import Endpoints, read_endpoints
 from terrace_cli.gateway_admin import GatewayAdmin
 from terrace_cli.smoke.books import Comparison, SimulatorBill, compare
@@ -57,6 +58,11 @@ def eventually(check: Callable[[], bool], what: str, seconds: float = 120) -> No
         time.sleep(0.3)
 
 
+def patient_client() -> httpx.Client:
+    """For what must not end because a connection was refused for a moment."""
+    return httpx.Client(transport=patient_transport(), trust_env=False)
+
+
 class Platform:
     """A running platform. Keys made here are remembered, so that their books can be compared."""
 
@@ -87,7 +93,10 @@ class Platform:
         self, key: str, *, client: httpx.Client | None = None, timeout: float = 60
     ) -> httpx.Response:
         """One chat completion of the small model."""
-        return (client or httpx).post(
+        if client is None:
+            with patient_client() as one:
+                return self.call(key, client=one, timeout=timeout)
+        return client.post(
             f"{self.endpoints.gateway}/v1/chat/completions",
             headers={"authorization": f"Bearer {key}"},
             json={
@@ -96,13 +105,13 @@ class Platform:
                 "max_tokens": 16,
             },
             timeout=timeout,
-            **({} if client else {"trust_env": False}),
         )
 
     def set_faults(self, *faults: dict[str, Any]) -> None:
-        httpx.put(
-            f"{self.endpoints.simulator}/control/faults", json=list(faults), trust_env=False
-        ).raise_for_status()
+        with patient_client() as client:
+            client.put(
+                f"{self.endpoints.simulator}/control/faults", json=list(faults)
+            ).raise_for_status()
 
     def kubectl(self, *arguments: str, text: str | None = None) -> str:
         done = subprocess.run(

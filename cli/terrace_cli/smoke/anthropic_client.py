@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 
+from terrace_cli.connecting import patient_transport
 from terrace_cli.smoke.answers import TIMEOUT_SECONDS, Answer
 
 
@@ -57,6 +58,7 @@ def _client(gateway: str, key: str) -> httpx.Client:
         headers={"x-api-key": key, "anthropic-version": "2023-06-01"},
         timeout=TIMEOUT_SECONDS,
         trust_env=False,
+        transport=patient_transport(),
     )
 
 

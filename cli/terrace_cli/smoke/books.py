@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 
+from terrace_cli.connecting import patient_transport
 from terrace_cli.errors import NotRunningError
 
 Entry = dict[str, Any]
@@ -53,7 +54,8 @@ class SimulatorBill:
 
     def _page(self, params: dict[str, Any]) -> list[Entry]:
         try:
-            with httpx.Client(timeout=30, trust_env=False, transport=self._transport) as client:
+            transport = self._transport or patient_transport()
+            with httpx.Client(timeout=30, trust_env=False, transport=transport) as client:
                 answer = client.get(self._url, params=params)
             answer.raise_for_status()
         except httpx.HTTPError as error:

@@ -4,6 +4,7 @@ import time
 
 import httpx
 
+from terrace_cli.connecting import patient_transport
 from terrace_cli.errors import NotRunningError
 
 # Two scrapes at the usual 15 s, and some air.
@@ -27,7 +28,8 @@ class Prometheus:
     def series(self, counter: str) -> Series:
         """The counter's value per set of labels; empty when it has none yet."""
         try:
-            with httpx.Client(timeout=10, trust_env=False, transport=self._transport) as client:
+            transport = self._transport or patient_transport()
+            with httpx.Client(timeout=10, trust_env=False, transport=transport) as client:
                 answer = client.get(f"{self._url}/api/v1/query", params={"query": counter})
             answer.raise_for_status()
             return {

@@ -90,7 +90,8 @@ def standing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Versions]:
         monkeypatch.setattr(cluster, "status", lambda: ClusterStatus("running"))
         monkeypatch.setattr(platform_status, "KubernetesApi", FakeApi)
         monkeypatch.setattr(platform_status, "read_endpoints", lambda: Endpoints(**urls))
-        monkeypatch.setattr(platform_status.httpx, "get", lambda *_, **__: httpx.Response(200))
+        ready = httpx.MockTransport(lambda _: httpx.Response(200))
+        monkeypatch.setattr(platform_status, "patient_transport", lambda: ready)
         monkeypatch.setattr(
             GatewayAdmin, "of_this_machine", lambda: GatewayAdmin(fake.url, ADMIN_KEY)
         )
