@@ -1,7 +1,7 @@
 """Reading durable records in their order, segment by segment, while a writer goes on."""
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from terrace_gateway.spool.framing import MAGIC, Frame, FrameKind, decode_frame
@@ -38,27 +38,22 @@ class SpoolReader:
     def next_batch(self) -> Batch | None:
         """The next durable records, at most ``MAX_RECORDS`` and about ``READ_BYTES``; ``None``:
         there are none now."""
-        steps = self._steps()
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                return end.value
+        *_, batch = self._steps()
+        return batch
 
     async def next_batch_beside(self) -> Batch | None:
         """``next_batch`` for an event loop that has other work: a little at a time, or in a
         thread if the disk may be asked for much."""
         if self.behind_bytes > FEW_BYTES:
             return await asyncio.to_thread(self.next_batch)
-        steps = self._steps()
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                return end.value
+        batch = None
+        for step in self._steps():
+            batch = step
             await asyncio.sleep(0)
+        return batch
 
-    def _steps(self) -> Generator[None, None, Batch | None]:
+    def _steps(self) -> Iterator[Batch | None]:
+        """``None`` after each step that leaves work, and the batch last."""
         finished: list[int] = []
         frames: list[Frame] = []
         writer = ""
@@ -78,7 +73,7 @@ class SpoolReader:
                 if self._offset == before:
                     break
                 size += self._offset - before
-                yield
+                yield None
             complete = complete or bool(frames and frames[-1].kind is FrameKind.SEAL)
             if (
                 len(frames) >= MAX_RECORDS
@@ -89,9 +84,7 @@ class SpoolReader:
                 break
             finished.append(segment.number)
             self._number, self._offset = segment.number + 1, 0
-        if not frames and not finished:
-            return None
-        return Batch(writer, tuple(frames), tuple(finished))
+        yield Batch(writer, tuple(frames), tuple(finished)) if frames or finished else None
 
     @property
     def behind_bytes(self) -> int:
