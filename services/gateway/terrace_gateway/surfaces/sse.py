@@ -11,37 +11,51 @@ _EVENT_END = re.compile(rb"\n\r?\n")
 _SEAM = 2  # bytes of an end that may have come before this read
 
 
+class UnfinishedEvent(bytearray):
+    """What has come of an event, whatever pieces it comes in."""
+
+    def joined(self, data: bytes, end: re.Pattern[bytes], seam: int) -> bytes | None:
+        """It and ``data``, if the ``end`` of an event has come; else all of it is kept. ``seam``:
+        bytes of an end that may have come before."""
+        if not self:
+            return data
+        begin = max(0, len(self) - seam)
+        self.extend(data)
+        if end.search(self, begin) is None:
+            self.check()
+            return None
+        whole = bytes(self)
+        self.clear()
+        return whole
+
+    def check(self) -> None:
+        """Raises ``BrokenAnswerError`` above ``MAX_EVENT_BYTES``."""
+        if len(self) > MAX_EVENT_BYTES:
+            raise BrokenAnswerError("an event is too large")
+
+
 class EventSplitter:
     """Splits a stream into the data of its events, whatever pieces it comes in."""
 
     def __init__(self) -> None:
-        self._rest = bytearray()
+        self._rest = UnfinishedEvent()
 
     def feed(self, data: bytes) -> list[bytes]:
         """The data of each event that is complete now; events without data are left out.
 
         Raises ``BrokenAnswerError`` for an event above ``MAX_EVENT_BYTES``.
         """
-        rest = self._rest
-        if rest:
-            begin = max(0, len(rest) - _SEAM)
-            rest.extend(data)
-            if _EVENT_END.search(rest, begin) is None:
-                return self._held()
-            data = bytes(rest)
-        *events, last = data.replace(b"\r\n", b"\n").split(b"\n\n")
-        self._rest = bytearray(last)
-        self._held()
+        joined = self._rest.joined(data, _EVENT_END, _SEAM)
+        if joined is None:
+            return []
+        *events, last = joined.replace(b"\r\n", b"\n").split(b"\n\n")
+        self._rest.extend(last)
+        self._rest.check()
         payloads = (
             b"\n".join(line[5:].strip() for line in event.split(b"\n") if line.startswith(b"data:"))
             for event in events
         )
         return [payload for payload in payloads if payload]
-
-    def _held(self) -> list[bytes]:
-        if len(self._rest) > MAX_EVENT_BYTES:
-            raise BrokenAnswerError("an event is too large")
-        return []
 
 
 def sse_event(value: Json, name: str | None = None) -> bytes:

@@ -8,7 +8,7 @@ import re
 from typing import cast
 
 from terrace_gateway.calls.ports import Usage
-from terrace_gateway.surfaces.sse import MAX_EVENT_BYTES
+from terrace_gateway.surfaces.sse import UnfinishedEvent
 from terrace_gateway.surfaces.surface import BrokenAnswerError, read_answer, read_event
 from terrace_gateway.surfaces.usage import chat_usage, embeddings_usage
 
@@ -30,7 +30,7 @@ class RelayChatStream:
 
     def __init__(self, *, include_usage: bool) -> None:
         self._include_usage = include_usage
-        self._rest = bytearray()
+        self._rest = UnfinishedEvent()
         self._end = b""
         self._finished = False
         self._so_far: Usage | None = None
@@ -42,14 +42,10 @@ class RelayChatStream:
         """What the client gets for these bytes. Raises ``BrokenAnswerError``."""
         if self.done or self.failed:
             return b""
-        rest = self._rest
-        if rest:
-            begin = max(0, len(rest) - _SEAM)
-            rest.extend(data)
-            if _EVENT_END.search(rest, begin) is None:
-                return self._held()
-            data = bytes(rest)
-            rest.clear()
+        joined = self._rest.joined(data, _EVENT_END, _SEAM)
+        if joined is None:
+            return b""
+        data = joined
         if not data.endswith((b"\n\n", b"\r\n\r\n")):
             data = self._hold_back(data)
         if _OF_INTEREST.search(data) is None:
@@ -64,13 +60,8 @@ class RelayChatStream:
         """Keep the event that is not complete yet."""
         cut = max(data.rfind(end) + len(end) if end in data else 0 for end in _ENDS)
         self._rest.extend(data[cut:])
-        self._held()
+        self._rest.check()
         return data[:cut]
-
-    def _held(self) -> bytes:
-        if len(self._rest) > MAX_EVENT_BYTES:
-            raise BrokenAnswerError("an event is too large")
-        return b""
 
     def _look_closely(self, data: bytes) -> bytes:
         passed: list[bytes] = []
