@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 
 from terrace_common.governance.guardrails import DEFAULT_PERSONAL_DATA
 from terrace_gateway.guardrails.injection import InjectionGuard
-from terrace_gateway.guardrails.linear_search import compile_pattern, encode
+from terrace_gateway.linear_search import compile_pattern, encode
 from terrace_gateway.guardrails.local import Named, ReadingFilter, RuleGuardrail
 from terrace_gateway.guardrails.personal_rules import personal_rules
 from terrace_gateway.guardrails.scan import RuleSet

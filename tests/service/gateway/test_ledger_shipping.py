@@ -13,6 +13,7 @@ from gateway_rig.ledger_rig import LedgerRig, begin_incarnation, ledger_rig, ope
 from gateway_rig.postgres import Postgres
 
 from terrace_gateway.calls.ports import Charge, Usage
+from terrace_gateway.ledger import shipper as shipping
 
 
 async def test_an_attempt_is_one_entry_with_all_its_facts(
@@ -342,3 +343,37 @@ async def test_a_refused_record_gives_nothing_back(
         await rig.drain()
         assert rig.shipper.shipped.forfeited == 2  # with that of ``after``
         await assert_forfeited(rig, dead, counter, alerts=2, give_back=True)
+
+
+async def test_many_records_are_followed_by_a_longer_gathering(
+    postgres: Postgres, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gathered: list[tuple[int, float]] = []
+
+    async def gather(shipper: shipping.Shipper, seconds: float) -> None:
+        gathered.append((shipper.shipped.opens, seconds))
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(shipping.Shipper, "_gather", gather)
+    async with ledger_rig(postgres.url(database), tmp_path) as rig:
+        for count in (1, shipping.MANY_RECORDS, 1):
+            records = [open_record(incarnation=rig.incarnation) for _ in range(count)]
+            await asyncio.gather(*(rig.journal.open(record) for record in records))
+            await rig.drain()
+    few, many = shipping.GATHER_SECONDS, shipping.LONG_GATHER_SECONDS
+    assert few < many
+    assert {opens for opens, seconds in gathered if seconds == many} == {shipping.MANY_RECORDS + 1}
+    assert {1, shipping.MANY_RECORDS + 2} <= {opens for opens, s in gathered if s == few}
+
+
+async def test_who_drains_does_not_wait_for_the_gathering(
+    postgres: Postgres, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shipping, "GATHER_SECONDS", 3600)
+    monkeypatch.setattr(shipping, "LONG_GATHER_SECONDS", 3600)
+    async with ledger_rig(postgres.url(database), tmp_path) as rig:
+        for count in (1, 2 * shipping.MANY_RECORDS, 1):
+            records = [open_record(incarnation=rig.incarnation) for _ in range(count)]
+            await asyncio.gather(*(rig.journal.open(record) for record in records))
+            await rig.drain()
+        assert rig.shipper.shipped.opens == 2 * shipping.MANY_RECORDS + 2

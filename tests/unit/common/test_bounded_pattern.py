@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from terrace_common.bounded_pattern import PatternError, parse_bounded
-from terrace_gateway.guardrails.linear_search import compile_pattern
+from terrace_gateway.linear_search import compile_pattern
 
 pytestmark = pytest.mark.unit
 

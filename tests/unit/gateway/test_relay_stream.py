@@ -67,6 +67,41 @@ def test_uninteresting_read_is_passed_as_the_same_object() -> None:
     assert stream.feed(data) is data
 
 
+@given(
+    kinds=st.lists(st.sampled_from(["word", "quote", "finish", "count", "comment"]), max_size=12),
+    end=st.sampled_from(["\n", "\r\n", "\r"]),
+    cuts=st.lists(st.integers(0, 5000), max_size=6),
+)
+def test_many_events_in_one_read_are_passed_as_one_by_one(
+    kinds: list[str], end: str, cuts: list[int]
+) -> None:
+    made = {
+        "word": event(delta("a"), end=end),
+        "quote": event(delta('"usage": {[DONE]'), end=end),
+        "finish": event(delta("", finish="stop"), end=end),
+        "count": event({"choices": [], "usage": USAGE}, end=end),
+        "comment": f": data:nothing{end}{end}".encode(),
+    }
+    sent = [made[kind] for kind in kinds]
+    alone, together = (RelayChatStream(include_usage=False) for _ in range(2))
+    expected = b"".join(made[kind] for kind in kinds if kind != "count")
+    assert b"".join(alone.feed(one) for one in sent) + alone.ending() == expected
+    parts = pieces(b"".join(sent), cuts)
+    assert b"".join(together.feed(part) for part in parts) + together.ending() == expected
+    assert (together.usage, together.done) == (alone.usage, alone.done)
+
+
+@pytest.mark.parametrize("payload", ["x", " x", "  {}", "", " ", "\x00", "\xff", '"', "]"])
+def test_data_that_is_no_object_is_looked_at(payload: str) -> None:
+    stream = RelayChatStream(include_usage=False)
+    data = event(delta("a")) + b"data:" + payload.encode("latin-1") + b"\n\n"
+    if not payload.strip() or payload.strip() == "{}":  # empty data says nothing
+        assert stream.feed(data) == data
+        return
+    with pytest.raises(BrokenAnswerError):
+        stream.feed(data)
+
+
 def test_count_so_far_is_not_the_bill() -> None:
     stream = RelayChatStream(include_usage=True)
     so_far = {**USAGE, "completion_tokens": 1}

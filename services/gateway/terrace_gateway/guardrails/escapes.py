@@ -7,7 +7,7 @@ that JSON stays JSON, also where it arrives in parts and an escape is cut.
 import re
 from collections import deque
 
-from terrace_gateway.guardrails.linear_search import decode, encode
+from terrace_gateway.linear_search import decode, encode
 
 _ESCAPE = re.compile(
     r'\\(?:["\\/bfnrt]|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4})'

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from terrace_common.bounded_pattern import parse_bounded
-from terrace_gateway.guardrails.linear_search import Pattern, PatternSet, compile_pattern, decode
+from terrace_gateway.linear_search import Pattern, PatternSet, compile_pattern, decode
 
 MAX_CANDIDATES = 10_000
 """Of one asking, in all of its texts, or of one part of a stream: what looked like a match. Each is

@@ -30,6 +30,10 @@ log = structlog.get_logger()
 
 GATHER_SECONDS = 0.2
 """Between batches when there is little to ship, so that one transaction carries many records."""
+LONG_GATHER_SECONDS = 1.0
+"""The same while more comes: Postgres works once in a second and not five times."""
+MANY_RECORDS = 100
+"""In one batch: more comes."""
 AWAY_SECONDS = 0.5
 DEAD_LETTERS = "dead-letters.jsonl"
 _SHIP = (
@@ -89,6 +93,7 @@ class Shipper:
         self._forfeited: set[int] = set()
         self._lossy = _writers_of(self._dead_letters)
         self._empty = asyncio.Event()
+        self._hurry = asyncio.Event()
         self.shipped = Shipped()
         self.head: tuple[str, int, bytes] | None = None
         """Writer, seq and hash of the last entry that is committed."""
@@ -105,21 +110,30 @@ class Shipper:
                     await self._call_closed(incarnation, self._journal.chain.writer)
                 self._empty.set()
                 await self._journal.grown.wait()
-                await asyncio.sleep(GATHER_SECONDS)
+                await self._gather(GATHER_SECONDS)
                 continue
             await self._ship(batch)
             if self._journal.reader.behind_bytes < FEW_BYTES:
-                await asyncio.sleep(GATHER_SECONDS)
+                many = len(batch.frames) >= MANY_RECORDS
+                await self._gather(LONG_GATHER_SECONDS if many else GATHER_SECONDS)
 
     async def drain(self, seconds: float) -> bool:
-        """Wait until everything durable is in the ledger. False: not within that time."""
+        """Ship at once until everything durable is in the ledger. False: not within that time."""
         try:
             async with asyncio.timeout(seconds):
                 while self._journal.reader.behind_bytes or not self._empty.is_set():
+                    self._hurry.set()
                     await asyncio.sleep(0.02)
         except TimeoutError:
             return False
         return True
+
+    async def _gather(self, seconds: float) -> None:
+        """So long, or until somebody wants it drained."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._hurry.wait()
+        self._hurry.clear()
 
     async def _ship(self, batch: Batch) -> None:
         if batch.frames:

@@ -1,20 +1,23 @@
 """Usage out of a relayed answer, whose bytes go to the client as they came.
 
-A read that ends with an event and holds nothing of interest costs one regular expression and is
-passed as the same object. Only events that may be an end, an error or a count are parsed.
+A read that ends with an event and holds nothing of interest costs one search of an automaton and
+is passed as the same object. Only events that may be an end, an error or a count are parsed.
 """
 
 import re
 from typing import cast
 
 from terrace_gateway.calls.ports import Usage
+from terrace_gateway.linear_search import Found, compile_bytes_pattern
 from terrace_gateway.surfaces.sse import UnfinishedEvent
 from terrace_gateway.surfaces.surface import BrokenAnswerError, read_answer, read_event
 from terrace_gateway.surfaces.usage import chat_usage, embeddings_usage
 
-# In a JSON string these quotes would be escaped; a false hit costs a parse, no more.
-_OF_INTEREST = re.compile(
-    rb'\[DONE\]|"usage"\s*:\s*\{|"finish_reason"\s*:\s*"|"error"\s*:|\\u00|data:(?! ?[\{\r\n])'
+# In a JSON string these quotes would be escaped; a false hit costs a parse, no more. The last one
+# is data that is neither an object nor empty.
+_OF_INTEREST = compile_bytes_pattern(
+    rb'\[DONE\]|"usage"\s*:\s*\{|"finish_reason"\s*:\s*"|"error"\s*:|\\u00'
+    rb"|data:(?:[^ {\r\n]| [^{\r\n]| ?$)"
 )
 _EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _SEAM = 3  # bytes of an end that may have come before this read
@@ -48,9 +51,8 @@ class RelayChatStream:
         data = joined
         if not data.endswith((b"\n\n", b"\r\n\r\n")):
             data = self._hold_back(data)
-        if _OF_INTEREST.search(data) is None:
-            return data
-        return self._look_closely(data)
+        found = _OF_INTEREST.search(data)
+        return data if found is None else self._look_closely(data, found)
 
     def ending(self) -> bytes:
         """The provider's own end mark; of a stream without one, what is left of it."""
@@ -58,23 +60,32 @@ class RelayChatStream:
 
     def _hold_back(self, data: bytes) -> bytes:
         """Keep the event that is not complete yet."""
-        cut = max(data.rfind(end) + len(end) if end in data else 0 for end in _ENDS)
+        cut = _after_last_end(data, 0, len(data))
         self._rest.extend(data[cut:])
         self._rest.check()
         return data[:cut]
 
-    def _look_closely(self, data: bytes) -> bytes:
+    def _look_closely(self, data: bytes, found: Found | None) -> bytes:
+        """``found``: the first place of interest. Events without one are passed as they stand."""
         passed: list[bytes] = []
-        start = 0
-        for match in _EVENT_END.finditer(data):
-            event = data[start : match.end()]
-            start = match.end()
-            if self.done or self.failed:
-                self._end += event if self.done else b""
-            elif _OF_INTEREST.search(event) is None or self._passes(event):
+        begin = 0
+        while found is not None:
+            place = found.span()[0]
+            start = _after_last_end(data, begin, place)
+            ended = _EVENT_END.search(data, place)
+            stop = len(data) if ended is None else ended.end()
+            passed.append(data[begin:start])
+            event = data[start:stop]
+            begin = stop
+            if _OF_INTEREST.search(event) is None or self._passes(event):
                 passed.append(event)
-        if not self.done and not self.failed:
-            passed.append(data[start:])  # an empty line too many
+            elif self.done:
+                self._end += data[stop:]
+                return b"".join(passed)
+            elif self.failed:
+                return b"".join(passed)
+            found = _OF_INTEREST.search(data, begin)
+        passed.append(data[begin:])
         return b"".join(passed)
 
     def _passes(self, event: bytes) -> bool:
@@ -110,7 +121,10 @@ class RelayChatStream:
         return not hidden
 
 
-_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
+def _after_last_end(data: bytes, begin: int, stop: int) -> int:
+    """Where the last event that ends between the two has ended; ``begin`` if none does."""
+    found = ((data.rfind(end, begin, stop), end) for end in (b"\n\n", b"\r\n\r\n", b"\r\r"))
+    return max((place + len(end) for place, end in found if place >= 0), default=begin)
 
 
 def relay_usage(body: bytes, surface: str = "chat") -> Usage | None:

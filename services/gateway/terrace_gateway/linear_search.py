@@ -1,7 +1,8 @@
-"""RE2: searches whose time is linear in the text, whatever the pattern. Texts are UTF-8 bytes."""
+"""RE2: searches whose time is linear in the text, whatever the pattern. Texts are UTF-8 bytes, but
+where a pattern of bytes is said."""
 
 from collections.abc import Generator, Sequence
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import re2  # pyright: ignore[reportMissingTypeStubs]
 
@@ -62,6 +63,13 @@ def compile_pattern(pattern: str) -> Pattern:
         raise ValueError(f"RE2 refuses it: {_reason(cast('Exception', error))}") from None
 
 
+def compile_bytes_pattern(pattern: bytes) -> Pattern:
+    """Compile a pattern that takes each byte by itself, whatever its encoding."""
+    options = _options()
+    options.encoding = re2.Options.Encoding.LATIN1  # pyright: ignore
+    return cast("Pattern", re2.compile(pattern, options))  # pyright: ignore
+
+
 def runs(pattern: Pattern, text: bytes) -> Generator[tuple[int, int]]:
     """Where the pattern matches, from left to right, without overlaps and empty matches."""
     place = 0
@@ -87,8 +95,8 @@ def _reason(error: Exception) -> str:
     return said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
 
 
-def _options() -> object:
+def _options() -> Any:
     options = re2.Options()  # pyright: ignore
     options.log_errors = False
     options.max_mem = _MAX_MEMORY
-    return cast("object", options)
+    return options  # pyright: ignore
