@@ -13,11 +13,11 @@ from collections.abc import Awaitable, Callable
 
 from terrace_common.governance.guardrails import DEFAULT_PERSONAL_DATA
 from terrace_gateway.guardrails.injection import InjectionGuard
-from terrace_gateway.linear_search import compile_pattern, encode
 from terrace_gateway.guardrails.local import Named, ReadingFilter, RuleGuardrail
 from terrace_gateway.guardrails.personal_rules import personal_rules
 from terrace_gateway.guardrails.scan import RuleSet
 from terrace_gateway.guardrails.secret_rules import secret_rules
+from terrace_gateway.linear_search import compile_pattern, encode
 
 WORDS = [
     "the", "of", "and", "to", "in", "a", "that", "for", "was", "on", "are", "with", "they", "be",

@@ -13,10 +13,10 @@ from collections.abc import Generator, Sequence
 from terrace_common.governance.guardrails import Action
 from terrace_gateway.calls.ports import Verdict
 from terrace_gateway.guardrails.escapes import depth_of, unescaped
-from terrace_gateway.linear_search import compile_pattern, decode, encode, runs
 from terrace_gateway.guardrails.local import AskingTurns, Named, scan_slices
 from terrace_gateway.guardrails.port import Meter, PartFilter
 from terrace_gateway.guardrails.scan import Rule, RuleSet
+from terrace_gateway.linear_search import compile_pattern, decode, encode, runs
 
 VERSION = "1"
 """Of the list of rules; it goes up with every change."""

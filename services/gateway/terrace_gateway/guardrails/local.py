@@ -8,9 +8,9 @@ from time import perf_counter
 from terrace_common.governance.guardrails import Action, Phase
 from terrace_gateway.calls.ports import Verdict
 from terrace_gateway.guardrails.escapes import MAX_DEPTH, Escapes, depth_of, like_json
-from terrace_gateway.linear_search import decode, encode
 from terrace_gateway.guardrails.port import GuardrailFailedError, Meter
 from terrace_gateway.guardrails.scan import Candidates, RuleSet, Scan, TooManyCandidatesError
+from terrace_gateway.linear_search import decode, encode
 
 TURN_SECONDS = 0.005
 """How long an asking holds the event loop, about; then other calls run, and time limits hold."""
