@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from terrace_cli.connecting import again_while_refused
 from terrace_cli.smoke.answers import TIMEOUT_SECONDS, Answer
 
 
@@ -45,7 +46,8 @@ def bedrock_client(gateway: str, key: str) -> Iterator[Any]:
 def converse(gateway: str, key: str, model: str, prompt: str, *, max_tokens: int) -> Answer:
     """One Converse call."""
     with bedrock_client(gateway, key) as client:
-        answer = client.converse(**_converse_request(model, prompt, max_tokens))
+        request = _converse_request(model, prompt, max_tokens)
+        answer = again_while_refused(lambda: client.converse(**request))
     return Answer(
         text="".join(part.get("text", "") for part in answer["output"]["message"]["content"]),
         input_tokens=answer["usage"]["inputTokens"],
@@ -58,7 +60,8 @@ def converse_stream(gateway: str, key: str, model: str, prompt: str, *, max_toke
     pieces: list[str] = []
     usage = {"inputTokens": 0, "outputTokens": 0}
     with bedrock_client(gateway, key) as client:
-        answer = client.converse_stream(**_converse_request(model, prompt, max_tokens))
+        request = _converse_request(model, prompt, max_tokens)
+        answer = again_while_refused(lambda: client.converse_stream(**request))
         for event in answer["stream"]:
             if "contentBlockDelta" in event:
                 pieces.append(event["contentBlockDelta"]["delta"].get("text", ""))

@@ -67,7 +67,7 @@ def _wrong_key(bench: Bench) -> str:
 def _unlisted_route(bench: Bench) -> str:
     def call() -> object:
         with openai_client(bench.gateway, bench.key) as client:
-            return client.moderations.create(model=CHAT_MODEL, input="x")
+            return sent(client.moderations.create, model=CHAT_MODEL, input="x")
 
     return refused(call, 404, "route_not_found")
 

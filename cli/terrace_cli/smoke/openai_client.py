@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from terrace_cli.connecting import again_while_refused
 from terrace_cli.smoke.answers import TIMEOUT_SECONDS, Answer, Refusal
 
 
@@ -19,18 +20,24 @@ def openai_client(gateway: str, key: str) -> Any:
     )
 
 
+def sent(create: Callable[..., Any], **parameters: Any) -> Any:
+    """What ``create`` returns; a refused connection is made again."""
+    return again_while_refused(lambda: create(**parameters))
+
+
 def model_names(gateway: str, key: str) -> list[str]:
     """The models that the key may call, sorted."""
     with openai_client(gateway, key) as client:
-        return sorted(model.id for model in client.models.list())
+        return sorted(model.id for model in again_while_refused(client.models.list))
 
 
 def chat(gateway: str, key: str, model: str, prompt: str, **options: Any) -> Answer:
     """One chat completion."""
     with openai_client(gateway, key) as client:
-        answer = client.chat.completions.create(
-            model=model, messages=[{"role": "user", "content": prompt}], **options
-        )
+        answer = sent(
+            client.chat.completions.create,
+            model=model, messages=[{"role": "user", "content": prompt}], **options,
+        )  # fmt: skip
     return Answer(
         text=answer.choices[0].message.content or "",
         input_tokens=answer.usage.prompt_tokens,
@@ -43,7 +50,8 @@ def chat_stream(gateway: str, key: str, model: str, prompt: str, **options: Any)
     pieces: list[str] = []
     usage = None
     with openai_client(gateway, key) as client:
-        for chunk in client.chat.completions.create(
+        for chunk in sent(
+            client.chat.completions.create,
             model=model,
             messages=[{"role": "user", "content": prompt}],
             stream=True,
@@ -63,7 +71,7 @@ def chat_stream(gateway: str, key: str, model: str, prompt: str, **options: Any)
 def completion(gateway: str, key: str, model: str, prompt: str, *, max_tokens: int) -> Answer:
     """One text completion, of the old kind."""
     with openai_client(gateway, key) as client:
-        answer = client.completions.create(model=model, prompt=prompt, max_tokens=max_tokens)
+        answer = sent(client.completions.create, model=model, prompt=prompt, max_tokens=max_tokens)
     return Answer(
         text=answer.choices[0].text,
         input_tokens=answer.usage.prompt_tokens,
@@ -74,9 +82,10 @@ def completion(gateway: str, key: str, model: str, prompt: str, *, max_tokens: i
 def response(gateway: str, key: str, model: str, prompt: str, *, max_tokens: int) -> Answer:
     """One response of the Responses API, which the provider does not keep."""
     with openai_client(gateway, key) as client:
-        answer = client.responses.create(
-            model=model, input=prompt, max_output_tokens=max_tokens, store=False
-        )
+        answer = sent(
+            client.responses.create,
+            model=model, input=prompt, max_output_tokens=max_tokens, store=False,
+        )  # fmt: skip
     return Answer(
         text=answer.output_text,
         input_tokens=answer.usage.input_tokens,
@@ -89,9 +98,10 @@ def response_stream(gateway: str, key: str, model: str, prompt: str, *, max_toke
     pieces: list[str] = []
     usage = None
     with openai_client(gateway, key) as client:
-        for event in client.responses.create(
-            model=model, input=prompt, max_output_tokens=max_tokens, store=False, stream=True
-        ):
+        for event in sent(
+            client.responses.create,
+            model=model, input=prompt, max_output_tokens=max_tokens, store=False, stream=True,
+        ):  # fmt: skip
             if event.type == "response.output_text.delta":
                 pieces.append(event.delta)
             if event.type in ("response.completed", "response.incomplete"):
@@ -107,7 +117,7 @@ def response_stream(gateway: str, key: str, model: str, prompt: str, *, max_toke
 def embedding(gateway: str, key: str, model: str, text: str) -> tuple[int, int]:
     """One embedding: the vector's length and the tokens it took."""
     with openai_client(gateway, key) as client:
-        answer = client.embeddings.create(model=model, input=text)
+        answer = sent(client.embeddings.create, model=model, input=text)
     return len(answer.data[0].embedding), answer.usage.prompt_tokens
 
 
