@@ -5,7 +5,7 @@ import secrets
 from terrace_cli.output import counted
 from terrace_cli.smoke.answers import Refusal
 from terrace_cli.smoke.bench import CHAT_MODEL, DENIED_MODEL, Bench, Check, CheckFailedError
-from terrace_cli.smoke.openai_client import openai_client, refusal_of
+from terrace_cli.smoke.openai_client import openai_client, refusal_of, sent
 from terrace_cli.smoke.refusals import chat_with, refused
 
 # Below the worst case of about four calls, above their real cost: some pass, then the cap holds.
