@@ -45,7 +45,7 @@ service: env-services env-translator ## real Postgres, the real LiteLLM, fakes t
 contract-newest: env-services env-translator ## what we rely on from LiteLLM, against the newest one that installs (minutes)
 	@folder=$$(mktemp -d); sh tests/service/translator/newest.sh "$$folder" $(PYTEST_ARGS); code=$$?; rm -rf "$$folder"; exit $$code
 
-test-cluster: env-infra ## up, smoke, faults and down on this machine (root on Linux)
+test-cluster: env-infra env-services ## up, smoke, faults and down on this machine (root on Linux)
 	.venv/bin/python -m pytest $(ORDER) $(PYTEST_ARGS) tests/cluster
 
 lock: ## make requirements/*.lock anew from the packages' pyproject.toml

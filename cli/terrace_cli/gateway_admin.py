@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+import click
 import httpx
 
 from terrace_cli.connecting import patient_transport
@@ -12,6 +13,7 @@ from terrace_cli.endpoints import read_endpoints
 from terrace_cli.errors import CliError, NotRunningError, UsageError
 from terrace_cli.kubernetes_api import KubernetesApi
 from terrace_common.names import NAMESPACE_GATEWAY, SECRET_GATEWAY
+from terrace_common.one_line import one_line
 
 Document = dict[str, Any]
 
@@ -30,6 +32,7 @@ class GatewayAdmin:
 
     Errors are CliErrors with the gateway's own sentence: UsageError for what the caller asked
     wrongly (4xx), NotRunningError when nothing answers or it cannot answer now (502, 503, 504).
+    A change that is made, and that the replica that answered could not confirm, is told on stderr.
     """
 
     def __init__(
@@ -209,9 +212,13 @@ class GatewayAdmin:
             params["before"] = str(page["next"])
         return found[:limit]
 
-    def rollback_governance(self, version: int, *, reason: str, allow: Sequence[str]) -> Document:
-        """`POST /admin/v1/governance/rollback`: an older text becomes a new version."""
-        body = {"version": version, "reason": reason, "allow": list(allow)}
+    def rollback_governance(
+        self, version: int, *, base_version: int, reason: str, allow: Sequence[str]
+    ) -> Document:
+        """`POST /admin/v1/governance/rollback`: an older text becomes a new version. Refused if
+        the version in force is another than `base_version`."""
+        body: Document = {"version": version, "base_version": base_version}
+        body |= {"reason": reason, "allow": list(allow)}
         return self._call("POST", "/admin/v1/governance/rollback", json=body, timeout=120)
 
     def models(self) -> Document:
@@ -278,6 +285,14 @@ class GatewayAdmin:
             raise CliError(
                 f"{self._client.base_url} did not answer {path} with a JSON object; "
                 "is this the gateway's admin address?"
+            )
+        if (pending := document.get("pending_here")) is not None:
+            click.echo(
+                one_line(
+                    "The change is made; do not repeat it. The replica that answered does not"
+                    f" confirm it yet: {pending}"
+                ),
+                err=True,
             )
         return document
 

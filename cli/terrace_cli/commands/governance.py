@@ -125,15 +125,31 @@ def apply_command(file: str, reason: str, allow: tuple[str, ...], as_json: bool)
 @click.argument("version", type=click.IntRange(min=1))
 @reason_option
 @allow_option
+@click.option(
+    "--base-version",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="The version to undo; nothing is done if another is in force. Default: the one in force"
+    " when the command begins, which is shown.",
+)
 @json_option
-def rollback_command(version: int, reason: str, allow: tuple[str, ...], as_json: bool) -> int:
+def rollback_command(
+    version: int, reason: str, allow: tuple[str, ...], base_version: int | None, as_json: bool
+) -> int:
     """Put an older version in force again, as a new version with the same text.
 
-    Exit codes: 0 it is in force, 1 a finding blocks it, 2 there is no such version.
+    Nothing is applied if another version came into force in between.
+
+    Exit codes: 0 it is in force, 1 a finding blocks it or another version came in between, 2 there
+    is no such version.
     """
     with GatewayAdmin.connect() as admin:
+        if base_version is None:
+            base_version = _shown_base(admin.governance())
         try:
-            answer = admin.rollback_governance(version, reason=reason, allow=allow)
+            answer = admin.rollback_governance(
+                version, base_version=base_version, reason=reason, allow=allow
+            )
         except RefusedError as refused:
             return _refused(refused, as_json, allow)
     if as_json:
@@ -172,12 +188,20 @@ def show_command(version: int | None, as_json: bool) -> None:
         emit_json(answer)
         return
     click.echo(answer["text"], nl=not answer["text"].endswith("\n"))
-    click.echo(
-        one_line(
-            f"version {answer['version']}, applied {answer.get('applied_at')} by"
-            f" {answer.get('actor')}: {answer.get('reason') or 'no reason given'}"
-        ),
-        err=True,
+    click.echo(_applied(answer), err=True)
+    if version is None and answer.get("problem"):
+        click.echo(one_line(f"Problem: {answer['problem']}"), err=True)
+
+
+def _shown_base(in_force: Document) -> int:
+    click.echo(f"This undoes {_applied(in_force)}", err=True)
+    return int(in_force["version"])
+
+
+def _applied(version: Document) -> str:
+    return one_line(
+        f"version {version['version']}, applied {version.get('applied_at')} by"
+        f" {version.get('actor')}: {version.get('reason') or 'no reason given'}"
     )
 
 

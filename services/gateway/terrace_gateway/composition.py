@@ -154,7 +154,7 @@ def build_runtime(settings: Settings) -> Runtime:
                 TokenAuthenticator(tokens, PolicyDirectory(policy, clock)),
             )
         ),
-        admin_authenticators=(AdminTokens(tokens),),
+        admin_authenticators=(AdminTokens(tokens, policy, clock),),
         tokens=tokens,
         membership=membership,
         slices=slices,

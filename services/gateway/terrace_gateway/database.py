@@ -14,6 +14,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout, TooManyRequests
 from pydantic import SecretStr
 
 from terrace_gateway.calls.ports import AuthorityUnavailableError
+from terrace_gateway.ledger.months import make_months
 
 log = structlog.get_logger()
 
@@ -156,7 +157,8 @@ class Database:
         return writable
 
     async def prepare(self) -> None:
-        """Check the server's settings and apply the migrations, in a connection of its own.
+        """Check the server's settings, apply the migrations and make the ledger's months, in a
+        connection of its own: nothing is shipped before the month that it belongs to is there.
 
         Raises ``DatabaseConfigError`` if commits would not be durable or a migration was changed,
         and ``psycopg.OperationalError`` if there is no server.
@@ -173,6 +175,9 @@ class Database:
                         f"Postgres has {setting}=off; a cap needs durable commits: set it to on"
                     )
             await _migrate(connection)
+            await connection.commit()
+            await connection.set_autocommit(True)
+            await _make_months(connection)
         self.prepared = True
 
 
@@ -206,6 +211,17 @@ async def _migrate(connection: Connection) -> None:
             (version, name, checksum),
         )
         log.info("migration_applied", migration=name)
+
+
+async def _make_months(connection: Connection) -> None:
+    """What cannot be made keeps nobody from starting: the keeper tries again, and tells."""
+    try:
+        months = await make_months(connection)
+    except psycopg.Error as error:
+        log.warning("ledger_months_not_made", error=type(error).__name__)
+        return
+    if months.made or months.missing:
+        log.info("ledger_months", made=months.made, missing=[name for name, _ in months.missing])
 
 
 async def _lock_tables(connection: Connection) -> None:

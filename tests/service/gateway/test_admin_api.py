@@ -205,9 +205,19 @@ async def test_every_kind_of_window_arrives_as_it_was_set(
     [
         ({"scope": "org"}, 400, "scope"),
         ({"scope": "key", "scope_id": "key_none"}, 400, "no such key"),
+        ({"scope_id": "team-c"}, 400, "there is no team 'team-c'; known: team-a, team-b"),
+        ({"scope_id": "Team-b"}, 400, "there is no team"),
         ({"window_kind": "fixed"}, 400, "window_seconds"),
         ({"window_kind": "calendar"}, 400, "window_unit"),
-        ({"window_kind": "calendar", "window_unit": "day", "window_zone": "Mars/Base"}, 400, ""),
+        ({"window_kind": "calendar", "window_unit": "day", "window_zone": "Mars/Base"}, 400,
+         "'Mars/Base' is no time zone"),
+        ({"window_kind": "calendar", "window_unit": "day", "window_zone": "europe/berlin"}, 400,
+         "is no time zone"),
+        ({"window_zone": "Europe/Berlin"}, 400, "window_zone belongs to calendar windows"),
+        ({"window_kind": "fixed", "window_seconds": 60, "window_zone": "Europe/Berlin"}, 400,
+         "window_zone"),
+        ({"window_kind": "rolling", "window_seconds": 60, "window_zone": "Europe/Berlin"}, 400,
+         "window_zone"),
         ({"dimension": "concurrency", "window_kind": "rolling", "window_seconds": 9}, 400,
          "window"),
         ({"amount": -1}, 400, "amount"),
@@ -224,6 +234,22 @@ async def test_wrong_caps_are_explained(
     found, answer = await admin.error("PUT", "/caps", body)
     assert found == status, answer
     assert message in answer["error"]["message"]
+    assert (await admin.ok("GET", "/caps"))["caps"][1:] == []  # beside the declared one
+
+
+async def test_a_team_that_is_not_declared_and_has_keys_can_be_capped(
+    admin: Admin, replica: Replica
+) -> None:
+    """As it can be killed: a spec without teams accepts any."""
+    body = {"scope": "team", "scope_id": "team-c", "dimension": "requests", "amount": 1,
+            "reason": "r"}  # fmt: skip
+    await admin.error("PUT", "/caps", body)
+    await replica.apply(example_text())
+    await replica.feed.refresh()
+    status, answer = await admin.error("PUT", "/caps", body)
+    assert (status, answer["error"]["message"]) == (400, "there is no team 'team-c'; known: none")
+    await replica.mint(team="team-c")
+    assert (await admin.ok("PUT", "/caps", body))["scope_id"] == "team-c"
 
 
 async def test_while_the_database_is_away_nothing_changes(

@@ -10,9 +10,10 @@ import pytest
 from gateway_rig.admin import Admin, admin_of
 from gateway_rig.policy import Replica, example_text, replica_of
 from gateway_rig.postgres import Postgres
+from structlog.testing import capture_logs
 
 from terrace_common.governance.compile import CompiledGovernance
-from terrace_gateway.policy.seed import DeploymentFile
+from terrace_gateway.policy.seed import NOT_APPLIED, OVERTAKEN, DeploymentFile
 from terrace_gateway.policy.texts import Texts
 
 TEAMS = """
@@ -78,15 +79,29 @@ async def test_plan_then_apply(
     assert rows[-1] == ("alice", "version 2", "r", "2")
 
 
-async def test_a_cap_that_was_set_at_runtime_is_loosened_only_by_name(
-    admin: Admin, postgres: Postgres, database: str
+@pytest.mark.parametrize(
+    ("per", "window"),
+    [
+        ("month", {"window_kind": "calendar", "window_unit": "month", "window_zone": "UTC"}),
+        ("lifetime", {"window_kind": "lifetime"}),
+        ("hour", {"window_kind": "fixed", "window_seconds": 3600}),
+    ],
+)
+async def test_a_cap_that_was_set_at_runtime_is_loosened_only_by_name(  # noqa: PLR0917  fixtures
+    admin: Admin,
+    replica: Replica,
+    postgres: Postgres,
+    database: str,
+    per: str,
+    window: dict[str, Any],
 ) -> None:
     emergency = {
         "scope": "team", "scope_id": "team-a", "dimension": "micro_usd", "amount": 10,
-        "window_kind": "calendar", "window_unit": "month", "window_zone": "UTC", "reason": "now",
+        "reason": "now", **window,
     }  # fmt: skip
+    await replica.mint(team="team-a")
     await admin.ok("PUT", "/caps", emergency)
-    text = example_text() + TEAMS
+    text = example_text() + TEAMS.replace("per: month", f"per: {per}")
     refused = await apply(admin, text, 1)
     assert refused.status_code == 409
     assert "cap-set-at-runtime" in refused.text
@@ -224,6 +239,62 @@ async def test_rollback_is_a_new_version_and_counters_stay(
     assert status == 404
 
 
+async def test_a_rollback_undoes_no_version_that_came_since_somebody_looked(
+    admin: Admin, postgres: Postgres, database: str
+) -> None:
+    """Who rolls version 2 back has not seen version 3, which somebody applied a second before."""
+    assert (await apply(admin, example_text() + "# 2\n", 1)).status_code == 200
+    assert (await apply(admin, example_text() + TEAMS, 2)).status_code == 200
+    body = {"version": 1, "base_version": 2, "reason": "2 is bad"}
+    status, answer = await admin.error("POST", "/governance/rollback", body)
+    assert (status, answer["error"]["code"]) == (409, "version_conflict")
+    assert answer["in_force"] == 3
+    assert live_caps(postgres, database) == [("team", "team-a", "micro_usd", 1000)]
+    back = await admin.ok("POST", "/governance/rollback", {**body, "base_version": 3})
+    assert back["version"] == 4
+    assert live_caps(postgres, database) == []
+
+
+async def test_of_rollbacks_at_once_one_wins(admin: Admin) -> None:
+    assert (await apply(admin, example_text() + "# 2\n", 1)).status_code == 200
+    body = {"version": 1, "base_version": 2, "reason": "bad"}
+    answers = await asyncio.gather(
+        *(admin.send("POST", "/governance/rollback", body) for _ in range(4))
+    )
+    assert sorted(answer.status_code for answer in answers) == [200] + [409] * 3
+
+
+async def test_a_cap_that_comes_back_is_measured_by_what_it_has_counted(
+    admin: Admin, postgres: Postgres, database: str
+) -> None:
+    plain, lower = example_text(), example_text() + TEAMS.replace("1000", "100")
+    assert (await apply(admin, example_text() + TEAMS, 1)).status_code == 200
+    with postgres.superuser(database) as connection:
+        connection.execute(
+            "INSERT INTO counter (scope, scope_id, dimension, window_seconds, window_key,"
+            " window_start, window_end, settled) SELECT c.scope, c.scope_id, c.dimension,"
+            " c.window_seconds, c.window_key, w.window_start, w.window_end, 900 FROM cap c,"
+            " cap_window(c.window_kind, abs(c.window_seconds), c.window_unit, c.window_zone,"
+            " clock_timestamp()) w WHERE c.scope = 'team'"
+        )
+    assert (await apply(admin, plain, 2)).status_code == 200
+    planned = await admin.ok("POST", "/governance/plan", {"text": lower})
+    assert "cap-below-spend" in planned["blocking"]
+    assert (await apply(admin, lower, 3)).status_code == 409
+    enough = await admin.ok("POST", "/governance/plan", {"text": example_text() + TEAMS})
+    assert enough["blocking"] == []
+    body = {
+        "scope": "team", "scope_id": "team-a", "dimension": "micro_usd", "amount": 100,
+        "window_kind": "calendar", "window_unit": "month", "reason": "r",
+    }  # fmt: skip
+    assert (await apply(admin, lower.replace("n: micro_usd", "n: requests"), 3)).status_code == 200
+    status, answer = await admin.error("PUT", "/caps", body)
+    assert (status, answer["error"]["code"], answer["used"]) == (409, "cap-below-spend", 900)
+    await admin.ok("PUT", "/caps", {**body, "allow": ["cap-below-spend"]})
+    with postgres.superuser(database) as connection:
+        connection.execute("DELETE FROM counter")
+
+
 async def test_versions_cannot_be_rewritten(
     replica: Replica, postgres: Postgres, database: str
 ) -> None:
@@ -261,6 +332,44 @@ async def test_a_file_with_blocking_findings_leaves_the_last_version(
     assert file.problem is not None
     assert "key-orphaned" in file.problem
     assert (await replica.versions.version() or {})["version"] == 1
+
+
+async def test_a_file_that_was_in_force_and_is_not_is_told(admin: Admin, replica: Replica) -> None:
+    """A deployment that goes back to an earlier file: it is applied by itself only once."""
+    first, second = (example_text() + f"# {number}\n" for number in (1, 2))
+    for text in (first, second):
+        await DeploymentFile(replica.versions, text).seed()
+    file = DeploymentFile(replica.versions, first)
+    assert file.trouble(replica.feed.current().snapshot) is None  # it is not known yet
+    with capture_logs() as logs:
+        await file.seed()
+    assert [line["event"] for line in logs if line["log_level"] == "warning"] == [OVERTAKEN]
+    await replica.feed.refresh()
+    trouble = file.trouble(replica.feed.current().snapshot)
+    assert trouble is not None
+    assert trouble.line == OVERTAKEN
+    assert "version 3 has another text" in trouble.words
+    assert "terrace governance apply" in trouble.words
+    assert (await apply(admin, first, 3)).status_code == 200
+    assert file.trouble(replica.feed.current().snapshot) is None
+    with capture_logs() as logs:
+        await DeploymentFile(replica.versions, first).seed()
+    assert [line for line in logs if line["log_level"] == "warning"] == []
+
+
+async def test_a_file_that_was_refused_is_no_problem_once_somebody_allows_it(
+    admin: Admin, replica: Replica
+) -> None:
+    await replica.mint(team="team-b")
+    text = example_text() + TEAMS
+    file = DeploymentFile(replica.versions, text)
+    await file.seed()
+    trouble = file.trouble(replica.feed.current().snapshot)
+    assert trouble is not None
+    assert trouble.line == NOT_APPLIED
+    body = {"text": text, "base_version": 1, "reason": "r", "allow": ["key-orphaned"]}
+    await admin.ok("POST", "/governance/apply", body)
+    assert file.trouble(replica.feed.current().snapshot) is None
 
 
 async def test_every_change_needs_a_reason(admin: Admin) -> None:

@@ -19,6 +19,7 @@ from terrace_gateway.capture import writer as writing
 from terrace_gateway.capture.cipher import Sealer, open_cipher
 from terrace_gateway.capture.key_wrapping import FileKeyWrapper, KeyWrappingError
 from terrace_gateway.capture.record import MAX_CHARACTERS, CapturedCall
+from terrace_gateway.capture.store import forget_ended
 from terrace_gateway.capture.writer import CaptureWriter
 from terrace_gateway.composition import build_runtime
 from terrace_gateway.database import Database
@@ -278,12 +279,11 @@ async def test_what_has_ended_is_dropped_with_its_day(
     opened: Database, key_file: Path, postgres: Postgres, database: str
 ) -> None:
     writer = CaptureWriter(opened, open_cipher(key_file))
-    assert writer.store is not None
     async with running(writer):
         for number, days in enumerate((0, 0, 30)):
             writer.offer(replace(CALL, request_id=f"req_{number}", retention_days=days))
         await until(lambda: writer.results["stored"] == 3)
-    assert await writer.store.forget() == 0
+    assert await forget_ended(opened) == 0
     with postgres.superuser(database) as connection:
         row = connection.execute(
             "SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date, max(expires_on) FROM capture"
@@ -297,10 +297,54 @@ async def test_what_has_ended_is_dropped_with_its_day(
             f"CREATE TABLE capture_p{today:%Y%m%d} PARTITION OF capture"
             f" FOR VALUES FROM ('{today}') TO ('{today + timedelta(days=1)}')"
         )
-    assert await writer.store.forget() == 1
+    assert await forget_ended(opened) == 1
     with postgres.superuser(database) as connection:
         left = connection.execute("SELECT count(*) FROM capture").fetchone()
     assert left == (3,)
+
+
+async def end_all(opened: Database) -> None:
+    """Captures of a day whose night has passed."""
+    async with opened.connection() as connection:
+        await connection.execute("CREATE TABLE ended (LIKE capture)")
+        await connection.execute("INSERT INTO ended SELECT * FROM capture")
+        await connection.execute("TRUNCATE capture")
+        await connection.execute(
+            "CREATE TABLE capture_p20260101 PARTITION OF capture"
+            " FOR VALUES FROM ('2026-01-01') TO ('2026-01-02')"
+        )
+        await connection.execute("UPDATE ended SET expires_on = '2026-01-01'")
+        await connection.execute("INSERT INTO capture SELECT * FROM ended")
+
+
+async def test_what_has_ended_and_is_not_dropped_yet_is_not_read(
+    opened: Database, key_file: Path
+) -> None:
+    writer = CaptureWriter(opened, open_cipher(key_file))
+    async with running(writer):
+        writer.offer(CALL)
+        await until(lambda: writer.results["stored"] == 1)
+    assert await read(opened, writer)
+    await end_all(opened)
+    assert await read(opened, writer) is None
+
+
+async def test_a_guard_without_a_key_forgets_what_others_captured(
+    opened: Database, key_file: Path, postgres: Postgres, database: str
+) -> None:
+    writer = CaptureWriter(opened, open_cipher(key_file))
+    async with running(writer):
+        writer.offer(CALL)
+        await until(lambda: writer.results["stored"] == 1)
+    await end_all(opened)
+
+    def left() -> object:
+        with postgres.superuser(database) as connection:
+            return connection.execute("SELECT count(*) FROM capture").fetchone()
+
+    assert left() == (1,)
+    async with running(CaptureWriter(opened, None)):
+        await until(lambda: left() == (0,))
 
 
 async def test_many_guards_make_one_partition(

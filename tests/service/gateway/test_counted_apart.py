@@ -1,6 +1,7 @@
 """What LiteLLM makes up is no usage: embeddings of Bedrock go by Bedrock's own count. What has no
 price is told."""
 
+import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -39,14 +40,17 @@ async def test_embeddings_of_bedrock_go_by_its_own_count(
 ) -> None:
     vectors = MODEL.replace("UPSTREAM", model).replace("PRICE", PRICE)
     guard = await make_guard(governance=spec(upstream).replace("models:\n", vectors, 1))
-    counted = {} if beside is None else {"x-terrace-upstream-input-tokens": beside}
-    upstream.behaviour = Behaviour(input_tokens=7, headers=counted)
+    headers = {} if beside is None else {"x-terrace-upstream-input-tokens": beside}
+    upstream.behaviour = Behaviour(input_tokens=7, headers=headers)
     key = await guard.key()
     said = await say(guard, key, "/v1/embeddings", model="vectors", input=TEXT)
     assert said.status == 200, said.text
     [entry] = await until(guard.entries)
     outcome, amount = settled
     assert entry["outcome"] == outcome
+    # The client is told what it is charged for, and no number that nobody has counted.
+    counted = {} if amount is None else {"prompt_tokens": amount, "total_tokens": amount}
+    assert json.loads(said.text)["usage"] == counted
     if amount is not None:
         assert entry["amount_micro_usd"] == amount
     else:  # it counts its reservation until Bedrock's log is read

@@ -13,6 +13,7 @@ from terrace_common.governance.authentication import OidcIssuer
 from terrace_gateway.authentication.bearer import person_id
 from terrace_gateway.calls.ports import Caller
 from terrace_gateway.policy.snapshot import Snapshot
+from terrace_gateway.policy.texts import digest_of
 
 SPEC = """
 orgs: [{name: acme}]
@@ -101,9 +102,122 @@ async def test_one_person_is_stopped_by_their_tokens_whom_the_spec_does_not_name
 async def test_an_alias_stops_its_model(admin: Admin, replica: Replica) -> None:
     alias = "model:anthropic.claude-sonnet-4-5-20250929-v1:0"
     await admin.ok("POST", "/kill", {"target": alias, "reason": "r"})
-    assert replica.feed.current().snapshot.killed_models == {"bedrock-claude"}
+    assert stopped(replica, STRANGER, model="bedrock-claude")
+    assert (await admin.ok("GET", "/kill"))["switches"][0]["target"] == "model:bedrock-claude"
     await admin.ok("POST", "/unkill", {"target": alias, "reason": "r"})
     assert replica.feed.current().snapshot.killed_models == frozenset()
+
+
+RENAMED = (example_text() + SPEC).replace(
+    "- name: sim-small\n", "- name: sim-tiny\n    aliases: [sim-small]\n"
+)
+GONE = RENAMED.replace("    aliases: [sim-small]\n", "")
+OTHER_PROVIDER = (example_text() + SPEC).replace("simulator-openai", "simulator-oai")
+
+
+async def put(admin: Admin, base: int, text: str, *allow: str) -> tuple[int, Any]:
+    """As an operator does whose translator was rolled out before."""
+    response = await admin.send(
+        "POST", "/governance/apply",
+        {"text": text, "base_version": base, "reason": "rename",
+         "allow": ["model-not-deployed", *allow]},
+    )  # fmt: skip
+    return response.status_code, response.json()
+
+
+@pytest.mark.parametrize("name", ["sim-small", "sim-tiny"])
+async def test_a_model_that_is_renamed_stays_stopped_and_either_name_lifts_it(
+    admin: Admin, replica: Replica, name: str
+) -> None:
+    await admin.ok("POST", "/kill", {"target": "model:sim-small", "reason": "r"})
+    status, answer = await put(admin, 1, RENAMED)
+    assert status == 200
+    moves = [one["message"] for one in answer["findings"] if one["code"] == "kill-switch-moves"]
+    assert len(moves) == 1
+    assert "'sim-tiny'" in moves[0]
+    assert stopped(replica, CALLER, model="sim-tiny")
+    again = await admin.ok("POST", "/kill", {"target": "model:sim-small", "reason": "r"})
+    assert again["target"] == "model:sim-tiny"
+    assert len((await admin.ok("GET", "/kill"))["switches"]) == 2
+    lifted = await admin.ok("POST", "/unkill", {"target": f"model:{name}", "reason": "r"})
+    assert not lifted["active"]
+    assert not stopped(replica, CALLER, model="sim-tiny")
+    assert (await admin.ok("GET", "/kill"))["switches"] == []
+
+
+async def test_a_call_that_began_before_the_rename_is_stopped_by_the_new_name(
+    admin: Admin, replica: Replica
+) -> None:
+    assert (await put(admin, 1, RENAMED))[0] == 200
+    await admin.ok("POST", "/kill", {"target": "model:sim-tiny", "reason": "r"})
+    assert stopped(replica, CALLER, model="sim-small")
+
+
+@pytest.mark.parametrize(
+    ("target", "text", "told"),
+    [
+        ("model:sim-small", GONE, "keep its name as an alias"),
+        ("provider:simulator-openai", OTHER_PROVIDER, "kill its models"),
+        ("org:acme", (example_text() + SPEC).replace("acme}", "acme-2}"), "kill its teams"),
+        ("team:team-a", (example_text() + SPEC).replace("team-a", "team-b"), "kill its users"),
+        ("user:jo", (example_text() + SPEC).replace("jo", "joe"), "keys"),
+        ("app:bot", (example_text() + SPEC).replace("bot", "robot"), "keys"),
+        ("key:bot-prod", (example_text() + SPEC).replace("bot-prod", "bot-2"), "secrets"),
+    ],
+)  # fmt: skip
+async def test_an_apply_that_would_make_a_switch_stop_nothing_is_refused(
+    admin: Admin, replica: Replica, target: str, text: str, told: str
+) -> None:
+    await admin.ok("POST", "/kill", {"target": target, "reason": "r"})
+    status, answer = await put(admin, 1, text)
+    assert (status, answer["error"]["code"]) == (409, "governance_blocked")
+    [found] = [one for one in answer["findings"] if one["code"] == "kill-switch-lost"]
+    assert found["blocking"]
+    assert target in found["message"]
+    assert told in found["message"]
+    assert (await put(admin, 1, example_text() + SPEC + "# as it was\n"))[0] == 200
+    status, answer = await put(admin, 2, text, "kill-switch-lost")
+    assert status == 200
+    # One that stops nothing already blocks nothing that has to do with it.
+    status, answer = await put(admin, 3, text + "# more\n")
+    assert (status, "kill-switch-lost" in answer["blocking"]) == (200, False)
+
+
+async def test_a_switch_is_of_the_version_that_is_in_force_when_it_is_turned_on(
+    admin: Admin, replica: Replica, postgres: Postgres, database: str
+) -> None:
+    """A rename that commits while a switch waits for the lock: its plan knew of no switch."""
+    digest, text = digest_of(GONE), GONE
+    with postgres.superuser(database) as connection:
+        connection.autocommit = False
+        connection.execute("SELECT FROM policy_head FOR UPDATE")
+        waits = asyncio.create_task(
+            admin.send("POST", "/kill", {"target": "model:sim-small", "reason": "r"})
+        )
+        await until_waits(postgres, database)
+        connection.execute(
+            "INSERT INTO governance_version (version, text, digest, actor, source, plan)"
+            " VALUES (2, %s, %s, 'a', 'api', '{}')",
+            (text, digest),
+        )
+        connection.commit()
+    answer = await waits
+    assert answer.status_code == 400
+    assert "sim-tiny" in answer.json()["error"]["message"]
+    assert (await admin.ok("GET", "/kill"))["switches"] == []
+    await admin.ok("POST", "/kill", {"target": "model:sim-tiny", "reason": "r"})
+    assert stopped(replica, CALLER, model="sim-tiny")
+
+
+async def until_waits(postgres: Postgres, database: str) -> None:
+    """Until somebody waits for a lock of a row."""
+    with postgres.superuser(database) as connection:
+        async with asyncio.timeout(60):
+            while connection.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+                " AND wait_event_type = 'Lock'"
+            ).fetchone() == (0,):
+                await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize(

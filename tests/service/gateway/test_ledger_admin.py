@@ -134,6 +134,7 @@ async def test_sums_by_every_column_are_the_bill(
         ("POST", "/reconcile", {"recheck_hours": -1}),
         ("POST", "/ledger/export", {}),
         ("POST", "/ledger/export", {"keep_months": 0}),
+        ("POST", "/ledger/export", {"settle_unknown": True}),
     ],
 )
 async def test_wrong_orders_are_explained(
@@ -234,4 +235,4 @@ async def test_months_that_are_exported_go(
     assert verified["whole"]
     assert {finding["kind"] for finding in verified["findings"]} == {"exported"}
     actions = [c["action"] for c in (await guard.admin("GET", "/audit"))["changes"]]
-    assert actions[-2:] == ["ledger.export", "ledger.export"]
+    assert actions[-2:] == ["ledger.export", "ledger.drop"]

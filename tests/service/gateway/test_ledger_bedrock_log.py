@@ -54,7 +54,7 @@ async def test_the_log_is_read_line_by_line(
         bedrock.log(
             made["cached"], (2, 3), input={"inputTokenCount": 2, "cacheReadInputTokenCount": 100}
         )
-        bedrock.log(None, (1000, 1000))  # somebody else's call: it shows that the log goes on
+        bedrock.log_around(old)
         found = await reconciler(rig, bedrock).reconcile(recheck_hours=1)
         assert (found["trued_up"], found["not_billed"]) == (4, 1)
         assert (found["still_open"], found["drifted"]) == (1, 0)
@@ -167,9 +167,14 @@ async def test_a_log_is_priced_at_what_the_attempt_was_reserved_at(
             }  # fmt: skip
             book = PriceBook.model_validate({"version": version, "entries": [entry]})
             assert await PriceStore(rig.database).apply(book, actor="jo", reason="test")
+        await rig.rows(  # by a release that knew other keys
+            "INSERT INTO price_book VALUES ('book-9', '{\"colour\": 1}', 'd', 'jo')"
+            " RETURNING version"
+        )
         facts = {
             "spec": (first.price_version, 1), "new": ("spec-2", 2), "book": ("book-1", 1),
             "no number": (first.price_version, 99), "lost": ("forgotten", 1), "drifts": ("gone", 1),
+            "not read": ("book-9", 1),
         }  # fmt: skip
         made = {
             name: open_record(
@@ -193,11 +198,12 @@ async def test_a_log_is_priced_at_what_the_attempt_was_reserved_at(
             made["book"].attempt_id: dear * 2,
             made["no number"].attempt_id: dear,
             made["lost"].attempt_id: 900,
+            made["not read"].attempt_id: 900,
             made["drifts"].attempt_id: 300,
         }
-        assert (found["trued_up"], found["still_open"], found["unpriced"]) == (4, 1, 2)
+        assert (found["trued_up"], found["still_open"], found["unpriced"]) == (4, 2, 3)
         assert {(line["price_version"], line["billed_micro_usd"]) for line in found["drifts"]} == {
-            ("forgotten", None), ("gone", None),
+            ("forgotten", None), ("gone", None), ("book-9", None),
         }  # fmt: skip
 
 
@@ -242,7 +248,7 @@ async def test_a_price_per_image_is_part_of_what_a_log_costs(
             if name != "not billed":
                 bedrock.log(opened, (0, 0) if name == "refused" else (10, 0))
         bedrock.log(made["twice"], (10, 0))
-        bedrock.log(None, (5, 5))  # somebody else's call: it shows that the log goes on
+        bedrock.log_around(old)
         await rig.drain()
         reads = reconciler(rig, bedrock, RecordedPrices(rig.database).cost, model.provider)
         found = await reads.reconcile(recheck_hours=1)

@@ -49,7 +49,7 @@ async def test_a_missing_line_says_nothing_of_what_the_log_would_not_name(
             " RETURNING 1", made["request id"].attempt_id,
         )  # fmt: skip
         bedrock.log(made["before, in the log"], (5, 7))
-        bedrock.log(None, (1, 1))  # somebody else's: it shows that the log goes on
+        bedrock.log_around(old)
         found = await reconciler(rig, bedrock).reconcile()
         paid = await sums(rig)
         assert {name: paid[opened.attempt_id] for name, opened in made.items()} == {

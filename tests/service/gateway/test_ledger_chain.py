@@ -51,52 +51,6 @@ def store_of(folder: Path) -> AnchorStore:
     return AnchorStore(DirectoryObjects(folder / "anchors"))
 
 
-async def test_heads_are_anchored_whatever_the_months_are(
-    postgres: Postgres, database: str, tmp_path: Path
-) -> None:
-    """Rows in the default partition keep a month from being made: no reason to prove less."""
-    async with ledger_rig(postgres.url(database), tmp_path) as rig:
-        await fill(rig)
-        with postgres.superuser(database) as connection:
-            connection.execute(
-                "CREATE OR REPLACE FUNCTION ensure_ledger_partitions(p_ahead integer)"
-                " RETURNS text[] LANGUAGE plpgsql AS $$ BEGIN RAISE check_violation; END $$"
-            )
-        keeper = keeper_of(rig, tmp_path)
-        running = asyncio.create_task(keeper.run())
-        async with asyncio.timeout(30):
-            while not (keeper.anchored and keeper.failures):
-                await asyncio.sleep(0.01)
-        running.cancel()
-        assert keeper.anchored > 0
-
-
-async def test_months_are_made_as_soon_as_the_database_is_there(
-    postgres: Postgres, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is shipped into a month without a partition would keep it from ever having one."""
-    monkeypatch.setattr("terrace_gateway.ledger.keeper.AWAY_SECONDS", 0.01)
-    async with ledger_rig(postgres.url(database), tmp_path) as rig:
-        rig.database.up = False
-        made = asyncio.Event()
-        keeper = keeper_of(rig, tmp_path)
-        make = keeper.make_partitions
-
-        async def making() -> list[str]:
-            found = await make()
-            made.set()
-            return found
-
-        monkeypatch.setattr(keeper, "make_partitions", making)
-        running = asyncio.create_task(keeper.run())
-        await asyncio.sleep(0.05)
-        assert not made.is_set()
-        rig.database.up = True
-        async with asyncio.timeout(30):  # its turns are 60 s apart
-            await made.wait()
-        running.cancel()
-
-
 async def verify(database: Database, folder: Path, publics: tuple[bytes, ...] = ()) -> Verification:
     return await LedgerVerifier(database, store=store_of(folder), public_keys=publics).verify()
 

@@ -1,23 +1,31 @@
 """Export to Parquet: whole, idempotent, verifiable without the database, before any month goes."""
 
 import asyncio
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from gateway_rig.fake_aws import FakeAws
 from gateway_rig.journal_records import close_record, open_record
 from gateway_rig.ledger_rig import LedgerRig, ledger_rig, open_database
 from gateway_rig.postgres import Postgres
 
+from terrace_gateway.calls.ports import AuthorityUnavailableError
 from terrace_gateway.clock import Clock
 from terrace_gateway.ledger.anchors import AnchorStore
-from terrace_gateway.ledger.books import BookStore
-from terrace_gateway.ledger.export import LedgerExport, read_part
+from terrace_gateway.ledger.export import LedgerExport
 from terrace_gateway.ledger.keeper import LedgerKeeper
-from terrace_gateway.ledger.object_store import DirectoryObjects
+from terrace_gateway.ledger.object_store import (
+    DirectoryObjects,
+    ObjectStore,
+    ObjectStoreError,
+    open_objects,
+)
 from terrace_gateway.ledger.offline import main, verify_export
+from terrace_gateway.ledger.parts import need_parquet, read_part
 
 YESTERDAY = datetime.now(UTC) - timedelta(days=1)
 
@@ -56,7 +64,7 @@ async def test_days_are_exported_once_and_checked_offline(
         assert verify_export(objects).entries == 26
         partition = done[0].partition
         assert (await rig.rows("SELECT drop_ledger_partition(%s)", partition)) == [(26,)]
-    for part in (tmp_path / "export").rglob("part-00000.parquet"):
+    for part in (tmp_path / "export").rglob("part-00000-*.parquet"):
         part.chmod(0o640)
         data = bytearray(part.read_bytes())
         data[len(data) // 2] ^= 1
@@ -91,53 +99,178 @@ async def test_a_month_with_a_day_that_grew_since_is_not_dropped(
         assert (await rig.rows("SELECT count(*) FROM ledger_entry"))[0][0] >= 4
 
 
-MONTH = "ledger_entry_202401"
+APPEND = (
+    "INSERT INTO ledger_entry (entry_id, opened_at, kind, writer, seq, previous_hash, hash,"
+    " canonical, replica, attempt_id) VALUES (%s, %s, 'attempt', %s, 1, sha256('a'), sha256('b'),"
+    " '{}', 'r', %s)"
+)
 
 
-async def test_nobody_is_locked_out_while_a_month_is_looked_through(
-    postgres: Postgres, database: str, monkeypatch: pytest.MonkeyPatch
+def append(connection: psycopg.Connection[Any], entry_id: int, attempt_id: str) -> None:
+    """An entry of yesterday as the shipper adds it: the transaction has its number first."""
+    connection.execute("SELECT pg_current_xact_id()")
+    connection.execute(APPEND.encode(), (entry_id, YESTERDAY, f"w-{attempt_id}", attempt_id))
+
+
+def next_id(connection: psycopg.Connection[Any]) -> int:
+    row = connection.execute("SELECT nextval('ledger_entry_id_seq')").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def stored(objects: ObjectStore) -> set[str]:
+    keys = [key for key in objects.keys("") if key.endswith(".parquet")]
+    return {row["attempt_id"] for key in keys for row in read_part(objects.get(key))}
+
+
+async def test_an_entry_that_commits_behind_a_later_one_is_waited_for(
+    postgres: Postgres, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The look lasts longer than a statement of the pool may: as long as we hold a gap of its."""
-    monkeypatch.setattr("terrace_gateway.database.STATEMENT_SECONDS", 1)
-    opened = datetime(2024, 1, 10, tzinfo=UTC)
-    add = (
-        "INSERT INTO ledger_entry (opened_at, kind, writer, seq, previous_hash, hash, canonical,"
-        " replica, attempt_id) VALUES (%s, 'attempt', 'w-1', %s, sha256('a'), sha256('b'), '{}',"
-        " 'r', %s)"
-    )
-    hold = "INSERT INTO chain_gap VALUES ('w-1', 0, 2, sha256('b'), 'held')"
-    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'transactionid'"
+    objects = DirectoryObjects(tmp_path)
+    now = datetime.now(UTC)
     async with open_database(postgres.url(database)) as pool:
-        async with pool.connection() as connection:
-            await connection.execute(
-                f"CREATE TABLE {MONTH} PARTITION OF ledger_entry"
-                " FOR VALUES FROM ('2024-01-01+00') TO ('2024-02-01+00')".encode()
-            )
-            await connection.execute(add.encode(), (opened, 1, "at_1"))
-            await connection.execute(
-                "INSERT INTO ledger_export SELECT tableoid::regclass::text, opened_at::date, 1,"
-                " entry_id, 'x', 'd' FROM ledger_entry"
-            )
-        for late_row in (True, False):
-            holder = psycopg.connect(postgres.url(database))
-            with holder:
-                holder.execute(hold.encode())
-                drop = asyncio.create_task(BookStore(pool).drop_months(1))
-                async with pool.connection() as connection:
-                    while await (await connection.execute(waiting)).fetchone() == (0,):
-                        await asyncio.sleep(0.02)
-                    # A reader and a writer of that month get through meanwhile.
-                    cursor = await connection.execute("SELECT count(*) FROM ledger_entry")
-                    assert await cursor.fetchone() == (1,)
-                    if late_row:
-                        await connection.execute(add.encode(), (opened, 2, "at_2"))
-                await asyncio.sleep(1.2)
-                holder.rollback()
-            if late_row:
-                with pytest.raises(psycopg.errors.CheckViolation, match="1 rows, then 2"):
-                    await drop
-                with postgres.superuser(database) as sql:
-                    sql.execute(f"ALTER TABLE {MONTH} DISABLE TRIGGER USER".encode())
-                    sql.execute(f"DELETE FROM {MONTH} WHERE seq = 2".encode())
-            else:
-                assert await drop == {MONTH: 1}
+        export = LedgerExport(pool, objects)
+        with psycopg.connect(postgres.url(database)) as slow:
+            append(slow, next_id(slow), "at_slow")
+            with psycopg.connect(postgres.url(database)) as quick:
+                append(quick, next_id(quick), "at_quick")
+            with monkeypatch.context() as impatient:
+                impatient.setattr("terrace_gateway.ledger.export.SETTLING_SECONDS", 0.1)
+                with pytest.raises(AuthorityUnavailableError, match="has not ended"):
+                    await export.export(before=now)
+            waiting = asyncio.create_task(export.export(before=now))
+            await asyncio.wait([waiting], timeout=0.3)
+            assert (waiting.done(), list(objects.keys(""))) == (False, [])
+            slow.commit()
+        assert [day.rows for day in await waiting] == [2]
+    assert stored(objects) == {"at_slow", "at_quick"}
+
+
+async def test_a_day_with_more_entries_below_its_last_one_is_written_beside(
+    postgres: Postgres, database: str, tmp_path: Path
+) -> None:
+    """However it came to that: what is recorded of an export is what is stored."""
+    objects = DirectoryObjects(tmp_path)
+    now = datetime.now(UTC)
+    async with open_database(postgres.url(database)) as pool:
+        export = LedgerExport(pool, objects)
+        with psycopg.connect(postgres.url(database), autocommit=True) as sql:
+            early, late = next_id(sql), next_id(sql)
+            append(sql, late, "at_first")
+            [first] = await export.export(before=now)
+            append(sql, early, "at_second")
+            [second] = await export.export(before=now)
+            assert (first.rows, second.rows) == (1, 2)
+            sql.execute("SELECT drop_ledger_partition(%s)", (second.partition,))
+            locations = sql.execute("SELECT location FROM ledger_export").fetchall()
+    assert locations == [(f"{tmp_path}/{second.manifest}",)]
+    assert stored(objects) == {"at_first", "at_second"}
+    assert verify_export(objects).entries == 2
+
+
+async def test_what_is_there_under_a_name_must_be_the_same(
+    postgres: Postgres, database: str, tmp_path: Path
+) -> None:
+    objects = DirectoryObjects(tmp_path / "export")
+    now = datetime.now(UTC)
+    async with ledger_rig(postgres.url(database), tmp_path) as rig:
+        await fill(rig, 2)
+        export = LedgerExport(rig.database, objects)
+        [day] = await export.export(before=now)
+        with postgres.superuser(database) as sql:  # as if it had broken off before the record
+            sql.execute("DELETE FROM ledger_export")
+        assert [again.manifest for again in await export.export(before=now)] == [day.manifest]
+        [part] = (tmp_path / "export").rglob("*.parquet")
+        part.chmod(0o640)
+        part.write_bytes(b"something else")
+        with postgres.superuser(database) as sql:
+            sql.execute("DELETE FROM ledger_export")
+        with pytest.raises(ObjectStoreError, match="is there, and is something else"):
+            await export.export(before=now)
+        assert await rig.rows("SELECT count(*) FROM ledger_export") == [(0,)]
+
+
+async def test_what_the_release_before_recorded_is_looked_at_once(
+    postgres: Postgres, database: str, tmp_path: Path
+) -> None:
+    """It recorded digests of manifests that it had not stored."""
+    objects = DirectoryObjects(tmp_path / "export")
+    now = datetime.now(UTC)
+    async with ledger_rig(postgres.url(database), tmp_path) as rig:
+        await fill(rig, 2)
+        export = LedgerExport(rig.database, objects)
+        [day] = await export.export(before=now)
+        # One that is stored as it was recorded is taken over.
+        with postgres.superuser(database) as sql:
+            sql.execute("UPDATE ledger_export SET stored_digest = NULL")
+        with pytest.raises(psycopg.errors.CheckViolation, match="not exported"):
+            await rig.rows("SELECT drop_ledger_partition(%s)", day.partition)
+        assert await export.export(before=now) == []
+        taken = "SELECT stored_digest = digest FROM ledger_export"
+        assert await rig.rows(taken) == [(True,)]
+        # One that is not is written again.
+        with postgres.superuser(database) as sql:
+            sql.execute("UPDATE ledger_export SET digest = 'of nothing that is stored'")
+        with pytest.raises(psycopg.errors.CheckViolation, match="not exported"):
+            await rig.rows("SELECT drop_ledger_partition(%s)", day.partition)
+        assert [again.rows for again in await export.export(before=now)] == [2]
+        assert await rig.rows("SELECT drop_ledger_partition(%s)", day.partition) == [(2,)]
+
+
+async def test_what_the_store_has_lost_is_not_exported_any_more(
+    postgres: Postgres, database: str, tmp_path: Path, aws: FakeAws
+) -> None:
+    aws.objects["ledger"] = {}
+    objects = open_objects("s3://ledger")
+    now = datetime.now(UTC)
+    async with ledger_rig(postgres.url(database), tmp_path) as rig:
+        await fill(rig, 2)
+        export = LedgerExport(rig.database, objects)
+        [day] = await export.export(before=now)
+        whole = dict(aws.objects["ledger"])
+        assert len(whole) == 2
+        assert await export.forget_lost(day.partition) == []
+        aws.broken = True
+        with pytest.raises(ObjectStoreError, match="InternalError"):
+            await export.forget_lost(day.partition)  # which says nothing of what is stored
+        aws.broken = False
+        for lost in whole:
+            del aws.objects["ledger"][lost]
+            assert await export.forget_lost(day.partition) == [day.day.isoformat()]
+            with pytest.raises(psycopg.errors.CheckViolation, match="not exported"):
+                await rig.rows("SELECT drop_ledger_partition(%s)", day.partition)
+            assert [again.rows for again in await export.export(before=now)] == [2]
+            assert aws.objects["ledger"] == whole
+        assert await rig.rows("SELECT drop_ledger_partition(%s)", day.partition) == [(2,)]
+
+
+async def test_only_a_page_of_rows_is_held_at_a_time(
+    postgres: Postgres, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("terrace_gateway.ledger.export.PART_ROWS", 10)
+    monkeypatch.setattr("terrace_gateway.ledger.export.PAGE_ROWS", 5)
+    async with ledger_rig(postgres.url(database), tmp_path) as rig:
+        await fill(rig, 18)
+        await LedgerExport(rig.database, DirectoryObjects(tmp_path / "export")).export(
+            before=datetime.now(UTC)
+        )
+    groups: list[list[int]] = []
+    for part in sorted((tmp_path / "export").rglob("*.parquet")):
+        metadata = need_parquet().ParquetFile(part).metadata
+        numbers = range(metadata.num_row_groups)
+        groups.append([metadata.row_group(number).num_rows for number in numbers])
+    assert groups == [[5, 5], [5, 3]]
+
+
+def test_two_manifests_of_as_many_entries_have_the_same(tmp_path: Path) -> None:
+    for number, digest in enumerate(("aa", "bb")):
+        manifest = {
+            "partition": "ledger_entry_202401", "day": "2024-01-10", "rows": 1,
+            "last_entry_id": 1, "parts": [], "chains": {"w": {"ranges": [[1, 1, digest]]}},
+        }  # fmt: skip
+        DirectoryObjects(tmp_path).put(
+            f"ledger/{number}/manifest.json", json.dumps(manifest).encode()
+        )
+    assert [finding.kind for finding in verify_export(DirectoryObjects(tmp_path)).findings] == [
+        "changed"
+    ]

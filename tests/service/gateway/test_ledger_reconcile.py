@@ -57,3 +57,17 @@ async def test_no_provider_waits_behind_another(postgres: Postgres, database: st
             assert [row[0] for row in await cursor.fetchall()] == [
                 "free-1", "no-log-unknown-1", "no-log-unknown-2", "unknown-1", "young-free-1",
             ]  # fmt: skip
+
+
+async def test_what_cannot_be_decided_for_a_week_keeps_no_younger_one(
+    postgres: Postgres, database: str
+) -> None:
+    log = Asked()
+    async with open_database(postgres.url(database)) as pool:
+        for name, hours, count in (("old-", 8 * 24, PASS_LIMIT), ("young-", 1, 1)):
+            values = {"name": name, "state": "unknown", "hours": hours, "provider": "log"}
+            async with pool.connection() as connection:
+                await connection.execute(_ADD, {**values, "count": count})
+        await Reconciler(pool, lambda: {"log": log}, replica="r").reconcile()
+        assert log.names[0] == "young-1"
+        assert len(log.names) == PASS_LIMIT

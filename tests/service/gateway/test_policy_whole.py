@@ -19,6 +19,7 @@ from terrace_gateway.guardrails.chain import Guardrails
 from terrace_gateway.policy.feed import NoPolicyError, Switch
 from terrace_gateway.policy.seed import DeploymentFile
 from terrace_gateway.policy.snapshot import Snapshot
+from terrace_gateway.prices.store import PriceStore
 
 Make = Callable[..., Awaitable[InProcessGuard]]
 CLASSES = ("L", "Lu", "N", "P")
@@ -161,6 +162,35 @@ async def test_a_version_that_another_release_took_can_be_replaced(
     assert replica.feed.problem is None
 
 
+UNREADABLE = """
+INSERT INTO price_book (version, document, digest, actor)
+    VALUES ('b9', '{"version": "b9", "entries": [], "colour": 1}', 'd', 'a');
+INSERT INTO price_book_use (version, actor, reason) VALUES ('b9', 'a', 'r');
+INSERT INTO kill_switch (kind, target, reason, actor) VALUES ('team', 'team-b', 'r', 'a');
+"""
+
+
+async def test_beside_a_price_book_that_another_release_put_in_force_what_forbids_holds(
+    replica: Replica, postgres: Postgres, database: str
+) -> None:
+    _, stays = await replica.mint()
+    _, goes = await replica.mint()
+    await replica.feed.refresh()
+    with postgres.superuser(database) as connection:
+        connection.execute(UNREADABLE)
+    await replica.keys.revoke(goes, actor="alice", reason=None)
+    for _ in range(2):
+        with pytest.raises(NoPolicyError, match=r"price book 'b9'.*apply another one"):
+            await replica.feed.refresh()
+    snapshot = replica.feed.current().snapshot
+    assert snapshot.kills == {("team", "team-b")}
+    assert (stays in snapshot.keys, goes in snapshot.keys) == (True, False)
+    assert replica.feed.problem is not None
+    await PriceStore(replica.database).use(None, actor="a", reason="back")
+    await replica.feed.refresh()
+    assert (replica.feed.problem, replica.feed.current().fresh) == (None, True)
+
+
 ISSUER = {
     "name": "corp", "kind": "oidc", "issuer": "https://idp.example", "audiences": ["x"],
     "jwks_url": "https://idp.example/k",
@@ -215,6 +245,9 @@ async def test_a_guard_that_cannot_build_a_version_keeps_all_of_the_last(
     assert runtime.policy.current().snapshot.version == 2
     assert not runtime.tokens._by_issuer
     assert (await thunder(guard, key)).status_code == 400
+    ready = (await guard.http.get(guard.public_url + "/readyz")).json()
+    assert (ready["ready"], ready["governance_problem"]) == (True, "governance_file_not_in_force")
+    assert "version 2 has another text" in (await guard.admin("GET", "/governance"))["problem"]
     monkeypatch.setattr(runtime.deployment, "problem", "line 3: team-b has keys")
     ready = (await guard.http.get(guard.public_url + "/readyz")).json()
     assert ready["governance_problem"] == "governance_file_not_applied"

@@ -1,6 +1,7 @@
 """Price books through the admin API, down to what the next call costs; and re-rating."""
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -10,9 +11,12 @@ from gateway_rig.fake_upstream import Behaviour, FakeUpstream
 from gateway_rig.guard import ADMIN_KEY, InProcessGuard
 from gateway_rig.ledger_rig import open_database
 from gateway_rig.postgres import Postgres
+from psycopg.types.json import Jsonb
 from pydantic import ValidationError
 
 from terrace_common.prices import PriceBook
+from terrace_gateway.prices.rerating import PastAttempt, rerate
+from terrace_gateway.prices.rerating_store import ReratingStore
 from terrace_gateway.prices.store import NoSuchVersionError, PriceStore, VersionTakenError
 
 TWICE = {"input_micro_usd_per_mtok": 300_000, "output_micro_usd_per_mtok": 1_200_000}
@@ -75,7 +79,7 @@ async def test_past_calls_are_rerated_once_and_budgets_do_not_move(
         await guard.chat(made["key"])
     await until_entries(guard, 3)
     await guard.admin("POST", "/prices", json={"book": book(), "reason": "new list"})
-    asked = {"version": "b1", "since": LONG_AGO, "until": "2100-01-01T00:00:00Z"}
+    asked = {"version": "b1", **EVERY_PAST}
     told = await guard.admin("POST", "/prices/rerate", json=asked)
     assert (told["attempts"], told["changed"], told["written"]) == (3, 3, 0)
     assert told["delta_micro_usd"] == 3 * (15 + 1 - 8)  # 15.3 rounded up, against 7.65 rounded up
@@ -91,6 +95,108 @@ async def test_past_calls_are_rerated_once_and_budgets_do_not_move(
     missing = {**asked, "version": "b2"}
     assert (await refused(guard, "/prices/rerate", missing)).status_code == 404
     assert (await refused(guard, "/prices/rerate", {**asked, "write": True})).status_code == 400
+
+
+EVERY_PAST = {"since": LONG_AGO, "until": "2100-01-01T00:00:00Z"}
+
+
+async def sums(guard: InProcessGuard) -> dict[str, int]:
+    """What each attempt costs, all its entries together."""
+    found: dict[str, int] = {}
+    for entry in await guard.entries():
+        if entry["attempt_id"]:
+            amount = entry["amount_micro_usd"]
+            found[entry["attempt_id"]] = found.get(entry["attempt_id"], 0) + amount
+    return found
+
+
+async def learn(guard: InProcessGuard, attempt: PastAttempt, **tokens: int) -> None:
+    """The provider's log says another usage; it is priced at 8 micro-USD."""
+    target = {"input_tokens": 0, "output_tokens": 0, "amount_micro_usd": 8, **tokens}
+    async with guard.runtime.database.connection() as connection:
+        cursor = await connection.execute(
+            "SELECT reconcile_entry('reconcile', 'r', %s, %s, %s)",
+            (attempt.attempt_id, attempt.opened_at, Jsonb(target)),
+        )
+        assert await cursor.fetchone() == ("written",)
+
+
+async def test_what_comes_between_reading_and_writing_is_part_of_a_rerating(
+    guard: InProcessGuard, upstream: FakeUpstream
+) -> None:
+    """A correction, or a re-rating to another version: the sum is the price of what is known."""
+    key = await guard.key()
+    for _ in range(2):
+        await guard.chat(key)
+    await until_entries(guard, 2)
+    store = ReratingStore(guard.runtime.database, replica="r")
+    spec = guard.runtime.policy.current().snapshot.governance
+    year = {"since": datetime(2020, 1, 1, tzinfo=UTC), "until": datetime(2100, 1, 1, tzinfo=UTC)}
+    page = await store.page(**year, model=None, after=None, limit=10)
+    first, second = page
+
+    async def write(version: str, rate: int) -> list[int]:
+        price = {"input_micro_usd_per_mtok": rate, "output_micro_usd_per_mtok": 0}
+        prices = PriceBook.model_validate(book(version, price=price))
+        written = await store.write(
+            page,
+            lambda past: [one for _, one in rerate(past, spec, prices) if one is not None],
+            actor="jo",
+            reason="r",
+        )
+        return [one.delta_micro_usd for one in written]
+
+    await learn(guard, first, input_tokens=1000)
+    tokens = second.units.input_tokens
+    assert await write("one", 1_000_000) == [1000 - 8, tokens - 8]
+    assert await sums(guard) == {first.attempt_id: 1000, second.attempt_id: tokens}
+    assert await write("two", 2_000_000) == [1000, tokens]  # ``page`` is older than the first
+    assert await sums(guard) == {first.attempt_id: 2000, second.attempt_id: 2 * tokens}
+    assert await write("two", 2_000_000) == []
+    await learn(guard, second, input_tokens=500)  # later: to the same version once more
+    assert await write("two", 2_000_000) == [1000 - 2 * tokens + second.amount_micro_usd - 8]
+    assert await sums(guard) == {first.attempt_id: 2000, second.attempt_id: 1000}
+    assert (await guard.admin("POST", "/audit/verify", json={}))["findings"] == []
+
+
+async def test_reratings_at_the_same_time_do_not_add_up(
+    guard: InProcessGuard, upstream: FakeUpstream
+) -> None:
+    key = await guard.key()
+    for _ in range(3):
+        await guard.chat(key)
+    await until_entries(guard, 3)
+    for version, rate in (("b1", 1_000_000), ("b2", 5_000_000)):
+        price = {"input_micro_usd_per_mtok": rate, "output_micro_usd_per_mtok": 0}
+        await guard.admin(
+            "POST", "/prices", json={"book": book(version, price=price), "reason": "r"}
+        )
+    asked = {**EVERY_PAST, "write": True, "reason": "r"}
+    await asyncio.gather(
+        *(
+            guard.admin("POST", "/prices/rerate", json={**asked, "version": version})
+            for version in ("b1", "b2", "b1", "b2")
+        )
+    )
+    tokens = {e["attempt_id"]: e["input_tokens"] for e in await until_entries(guard, 3)}
+    for attempt, amount in (await sums(guard)).items():
+        assert amount in (tokens[attempt], 5 * tokens[attempt])
+
+
+async def test_a_stored_book_that_this_release_cannot_read_is_named(
+    guard: InProcessGuard, postgres: Postgres, database: str
+) -> None:
+    with postgres.superuser(database) as sql:
+        sql.execute("INSERT INTO price_book VALUES ('b9', '{\"version\": \"b9\"}', 'd', 'jo')")
+    for path, body in (
+        ("/prices/use", {"version": "b9", "reason": "r"}),
+        ("/prices/rerate", {**EVERY_PAST, "version": "b9"}),
+    ):
+        answer = await refused(guard, path, body)
+        assert answer.status_code == 409, answer.text
+        assert answer.json()["error"]["code"] == "price_book_unreadable"
+        assert "'b9': entries: Field required" in answer.json()["error"]["message"]
+    assert (await guard.admin("GET", "/prices"))["in_force"] is None
 
 
 def sees(text: str, **price: int) -> str:

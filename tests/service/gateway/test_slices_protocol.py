@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from gateway_rig.postgres import Postgres
@@ -240,6 +241,49 @@ async def test_a_lowered_cap_stops_grants_and_recalls_what_is_idle(rig: SliceRig
     assert isinstance(await a.reserve([cap], money=1), CapRefusal)
     rig.sql("UPDATE cap SET retired_at = clock_timestamp()")
     assert isinstance(await a.reserve([cap], money=1000), Hold)
+
+
+@pytest.mark.parametrize(
+    ("loose", "stricter"),
+    [
+        ({"mode": "audit"}, "mode = 'block'"),
+        ({"mode": "audit"}, "mode = 'block', amount = 900"),
+        ({"mode": "audit"}, "mode = 'block', amount = 5000"),
+        ({"retired": True}, "retired_at = NULL"),
+        ({"unlimited": True}, "amount = 1000"),
+    ],
+)
+async def test_a_cap_that_is_stricter_in_any_way_recalls_what_is_idle(
+    rig: SliceRig, loose: dict[str, Any], stricter: str
+) -> None:
+    """Rule 8: what a holder was granted beyond a cap that refused nothing is not spent later."""
+    cap = rig.cap(1000, mode=loose.get("mode", "block"))
+    if loose.get("retired"):
+        rig.sql("UPDATE cap SET retired_at = clock_timestamp()")
+    if loose.get("unlimited"):
+        rig.sql("UPDATE cap SET amount = NULL")
+    a = await rig.replica()
+    for _ in range(200):
+        a.settle(await a.must_reserve([cap], money=100), money=100)
+    await a.ship()
+    idle = "SELECT granted - returned - settled FROM slice"
+    assert rig.sql(idle) > [(100,)]
+    rig.sql(f"UPDATE cap SET {stricter}")
+    await eventually(lambda: rig.sql(idle) == [(0,)])
+    assert a.book.reserve_now("late", [cap], amounts_of(money=100)) is None
+    assert isinstance(await a.reserve([cap], money=100), CapRefusal)
+
+
+async def test_a_cap_that_is_looser_recalls_nothing(rig: SliceRig) -> None:
+    cap = rig.cap(1000)
+    a = await rig.replica()
+    a.settle(await a.must_reserve([cap], money=100), money=1)
+    for looser in (
+        "amount = 2000", "mode = 'audit'", "amount = 10", "mode = 'block', amount = NULL",
+        "retired_at = clock_timestamp()", "amount = 5",
+    ):  # fmt: skip
+        rig.sql(f"UPDATE cap SET {looser}")
+        assert rig.sql("SELECT wanted_until FROM counter") == [(None,)], looser
 
 
 async def test_settlement_touches_no_counter_row(rig: SliceRig) -> None:

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from terrace_gateway.calls.ports import CapRefusal, Hold, Window
+from terrace_gateway.money.grants import Ask, Need, PostgresSlices
 
 ZONES = [
     "UTC", "Europe/Berlin", "America/New_York", "America/Havana", "Asia/Kathmandu", "Asia/Beirut",
@@ -177,3 +178,25 @@ async def until_begin(rig: SliceRig, seconds: int) -> None:
     now = "extract(epoch FROM clock_timestamp())::float"
     ((left,),) = rig.sql(f"SELECT {seconds} - mod({now}::numeric, {seconds})::float")
     await asyncio.sleep(left + 0.03)
+
+
+async def test_a_grant_that_waited_for_its_counter_goes_by_the_time_after(rig: SliceRig) -> None:
+    """How long others are asked to give back, and since when a holder must have looked."""
+    cap = rig.cap(10)
+    a, b = await rig.replica(beat=False), await rig.replica(beat=False)
+    a.keep(await a.must_reserve([cap], money=10))
+    question = [Need([Ask(cap.cap_id, 0, 0, 0, 5, 0)])]
+    with rig.postgres.superuser(rig.name) as blocker, blocker.transaction():
+        blocker.execute("SELECT FROM counter FOR UPDATE")
+        grant = PostgresSlices(b.database).grant(b.book.incarnation, 1, [cap.cap_id], question)
+        asked = asyncio.create_task(grant)
+        waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        while blocker.execute(waiting).fetchone() == (0,):
+            await asyncio.sleep(0.01)
+            blocker.execute("SELECT pg_stat_clear_snapshot()")
+        [(free,)] = blocker.execute("SELECT extract(epoch FROM clock_timestamp())").fetchall()
+    [verdict] = (await asked).verdicts
+    assert not verdict.granted
+    assert verdict.at > float(free)
+    [(wanted,)] = rig.sql("SELECT extract(epoch FROM wanted_until) FROM counter")
+    assert wanted > free + 2

@@ -128,6 +128,67 @@ async def test_the_allow_list(guard: InProcessGuard, upstream: FakeUpstream) -> 
     assert unknown.json()["error"]["message"].endswith("this key may use here: none")
 
 
+MANY_POLICIES = """
+policies:
+  - {name: eu, residency: ["eu-*"]}
+  - {name: us, residency: ["us-*"]}
+  - {name: elsewhere, networks: ["10.99.0.0/16"]}
+  - {name: never, hours: [{days: [mon], from: "00:00", to: "00:01", zone: UTC},
+                          {days: [thu], from: "00:00", to: "00:01", zone: UTC}]}
+  - {name: chats, deny_features: [embeddings]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("fields", "listed"),
+    [
+        ({}, ["sim-small", "sim-large", "bedrock-claude", "sim-embed"]),
+        ({"policies": ["eu"]}, []),
+        ({"policies": ["us"]}, ["bedrock-claude"]),
+        ({"policies": ["chats"]}, ["sim-small", "sim-large", "bedrock-claude"]),
+        ({"surfaces": ["embeddings"]}, ["sim-embed"]),
+        ({"surfaces": ["converse"]}, ["bedrock-claude"]),
+    ],
+)
+async def test_what_is_listed_is_what_a_call_could_have(
+    make_guard: Any, governance_text: str, fields: dict[str, Any], listed: list[str]
+) -> None:
+    guard: InProcessGuard = await make_guard(governance=governance_text + MANY_POLICIES)
+    key = await guard.key(**fields)
+    headers = {"authorization": f"Bearer {key}"}
+    answer = await guard.http.get(f"{guard.public_url}/v1/models", headers=headers)
+    assert [model["id"] for model in answer.json()["data"]] == listed
+    for name in ("sim-small", "sim-embed", "bedrock-claude"):
+        one = await guard.http.get(f"{guard.public_url}/v1/models/{name}", headers=headers)
+        assert one.status_code == (200 if name in listed else 404)
+    if "surfaces" not in fields:
+        unknown = (await guard.chat(key, model="nope")).json()["error"]["message"]
+        chats = ", ".join(name for name in listed if name != "sim-embed") or "none"
+        assert unknown.endswith(f"this key may use here: {chats}")
+
+
+@pytest.mark.parametrize("policy", ["elsewhere", "never"])
+async def test_who_may_not_call_from_here_or_now_is_told_so_instead_of_a_list(
+    make_guard: Any, governance_text: str, policy: str
+) -> None:
+    guard: InProcessGuard = await make_guard(governance=governance_text + MANY_POLICIES)
+    key = await guard.key(policies=[policy])
+    called = await guard.chat(key)
+    for path in ("/v1/models", "/v1/models/sim-small"):
+        answer = await guard.http.get(
+            guard.public_url + path, headers={"authorization": f"Bearer {key}"}
+        )
+        assert (answer.status_code, answer.json()["error"]["code"]) == (403, "policy_denied")
+        assert answer.json()["error"]["message"] == called.json()["error"]["message"]
+
+
+async def test_what_is_switched_off_is_offered_nowhere(guard: InProcessGuard) -> None:
+    key = await guard.key()
+    await guard.admin("POST", "/kill", json={"target": "model:sim-small", "reason": "r"})
+    unknown = (await guard.chat(key, model="nope")).json()["error"]["message"]
+    assert unknown.endswith("this key may use here: sim-large, bedrock-claude")
+
+
 async def test_revoked_and_expired_keys(guard: InProcessGuard, upstream: FakeUpstream) -> None:
     new = await guard.new_key()
     assert (await guard.chat(new["key"])).status_code == 200

@@ -62,7 +62,7 @@ class FakeAws:
         self.url = ""
         self._runner: web.AppRunner | None = None
 
-    async def start(self) -> None:
+    async def start(self, address: str = "127.0.0.1") -> None:
         app = web.Application()
         app.router.add_post("/", self._quotas)
         app.router.add_get("/foundation-models", self._models)
@@ -71,9 +71,9 @@ class FakeAws:
         app.router.add_get("/foundation-model-availability/{model}", self._availability)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        site = web.TCPSite(self._runner, address, 0)
         await site.start()
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        self.url = f"http://{address}:{self._runner.addresses[0][1]}"
 
     async def stop(self) -> None:
         if self._runner is not None:

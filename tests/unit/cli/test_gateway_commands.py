@@ -55,6 +55,20 @@ def test_limits_that_were_not_asked_for_are_not_sent(invoke: Invoke, admin: Fake
     assert admin.calls[0][2] == {"team": "a"}
 
 
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_change_that_one_replica_has_not_confirmed_is_done_and_said(
+    invoke: Invoke, admin: FakeAdmin, *, as_json: bool
+) -> None:
+    waits = "the newest version\ncannot be used"
+    made = {"key": "tk-shown-once", "key_id": "key_0", "team": "a", "pending_here": waits}
+    admin.answers["/admin/v1/keys"] = (201, made)
+    outcome = invoke("key", "create", "--team", "a", *(["--json"] if as_json else []))
+    assert outcome.code == 0
+    assert "tk-shown-once" in (json.loads(outcome.out)["key"] if as_json else outcome.out)
+    [told] = [line for line in outcome.err.splitlines() if "do not repeat it" in line]
+    assert "cannot be used" in told
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -14,6 +14,8 @@ from .fake_admin import ADMIN_KEY, FakeAdmin
 TEXT = (files("terrace_common") / "examples" / "governance.local.yaml").read_text("utf-8")
 BLOCKING = {"code": "key-orphaned", "message": "2 live keys", "line": 7, "blocking": True}
 NOTE = {"code": "policy-unused", "message": "policy 'x'", "line": None, "blocking": False}
+IN_FORCE = {"version": 5, "applied_at": "2026-12-01T10:00:00Z", "actor": "jo", "reason": "hotfix",
+            "text": TEXT}  # fmt: skip
 CHANGE = {"action": "changed", "kind": "team", "name": "a", "detail": ["org: unset -> acme"]}
 
 
@@ -153,15 +155,31 @@ def test_apply_and_rollback_want_a_reason(invoke: Invoke, admin: FakeAdmin, spec
 
 def test_rollback_is_an_apply_of_an_older_text(invoke: Invoke, admin: FakeAdmin) -> None:
     path = "/admin/v1/governance/rollback"
+    admin.answers["/admin/v1/governance"] = (200, IN_FORCE)
     admin.answers[path] = (200, {"version": 6, "changes": [CHANGE], "findings": []})
     outcome = invoke("governance", "rollback", "3", "--reason", "bad")
     assert outcome.code == 0
     assert "Version 6 is in force, with the text of version 3." in outcome.out
-    assert posted(admin, path) == [{"version": 3, "reason": "bad", "allow": []}]
+    assert posted(admin, path) == [{"version": 3, "base_version": 5, "reason": "bad", "allow": []}]
     admin.answers[path] = (409, refusal("governance_blocked", changes=[], findings=[BLOCKING]))
     assert invoke("governance", "rollback", "3", "--reason", "bad").code == 1
     admin.answers[path] = (404, refusal("not_found"))
     assert invoke("governance", "rollback", "3", "--reason", "bad").code == 2
+
+
+def test_rollback_undoes_only_what_it_showed(invoke: Invoke, admin: FakeAdmin) -> None:
+    path = "/admin/v1/governance/rollback"
+    admin.answers["/admin/v1/governance"] = (200, IN_FORCE)
+    admin.answers[path] = (409, refusal("version_conflict", in_force=6))
+    outcome = invoke("governance", "rollback", "3", "--reason", "bad")
+    assert outcome.code == 1
+    assert "This undoes version 5, applied 2026-12-01T10:00:00Z by jo: hotfix" in outcome.err
+    assert "in between, and nothing was applied" in outcome.err
+    assert invoke("governance", "rollback", "3", "--reason", "bad", "--base-version", "4").code == 1
+    assert [body["base_version"] for body in posted(admin, path)] == [5, 4]
+    admin.answers["/admin/v1/governance"] = (404, refusal("not_found"))  # there is none yet
+    assert invoke("governance", "rollback", "3", "--reason", "bad").code == 2
+    assert len(posted(admin, path)) == 2
 
 
 def test_history_and_show(invoke: Invoke, admin: FakeAdmin) -> None:
@@ -268,3 +286,15 @@ def test_all_pages_of_keys_are_listed(invoke: Invoke, admin: FakeAdmin) -> None:
     admin.handle = paged
     keys = json.loads(invoke("key", "list", "--json").out)["keys"]
     assert [key["key_id"] for key in keys] == ["key_0", "key_1", "key_2"]
+
+
+def test_show_says_that_the_file_of_the_deployment_is_not_in_force(
+    invoke: Invoke, admin: FakeAdmin
+) -> None:
+    path = "/admin/v1/governance"
+    admin.answers[path] = (200, {**IN_FORCE, "problem": "the file is not in force: apply it"})
+    outcome = invoke("governance", "show")
+    assert (outcome.code, outcome.out) == (0, TEXT)
+    assert "Problem: the file is not in force: apply it" in outcome.err
+    admin.answers[path] = (200, {**IN_FORCE, "problem": None})
+    assert "Problem" not in invoke("governance", "show").err

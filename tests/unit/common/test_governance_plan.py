@@ -13,10 +13,20 @@ from terrace_common.governance import (
     UnknownSubjectError,
     Window,
     compile_governance,
+    effects,
     load_governance,
 )
-from terrace_common.governance.effects import plan_change
-from terrace_common.governance.plan import BLOCKING, CODES, CapSpend, Facts, LiveKey, plan_text
+from terrace_common.governance.compile import CompiledGovernance, Standing
+from terrace_common.governance.effects import PreparedChange, plan_change
+from terrace_common.governance.plan import (
+    BLOCKING,
+    CODES,
+    CapSpend,
+    Facts,
+    LiveKey,
+    LiveKill,
+    plan_text,
+)
 
 from .governance_specs import CATALOGUE, WHOLE, policy_lists, with_policies
 
@@ -94,6 +104,33 @@ def test_a_model_that_is_renamed_and_keeps_its_name_as_an_alias_is_lost_by_nobod
     assert plan_change(OLD, kept, FACTS).blocking == ()
     gone = load_governance(renamed.replace("[small, claude]", "[mini, claude]"), "new.yaml")
     assert plan_change(OLD, gone, FACTS).blocking == ("key-loses-models",)
+
+
+def test_a_kill_switch_is_lost_with_the_last_that_it_stops() -> None:
+    renamed = WHOLE.replace("name: small, provider", "name: mini, provider").replace(
+        "[small, claude]", "[mini, claude]"
+    )
+    gone = load_governance(renamed, "new.yaml")
+    kept = load_governance(renamed.replace("[tiny],", "[tiny, small],"), "new.yaml")
+    kills = tuple(
+        LiveKill(kind, target)
+        for kind, target in (
+            ("model", "small"),
+            ("model", "never-was"),
+            ("key", "key_jo"),
+            ("all", ""),
+        )
+    )
+
+    def told(old: Governance | None, new: Governance) -> list[tuple[str, bool]]:
+        found = plan_change(old, new, Facts(kills=kills)).findings
+        return [(f.code, f.blocking) for f in found if f.code.startswith("kill-")]
+
+    assert told(OLD, OLD) == told(None, gone) == told(gone, gone) == []
+    assert told(OLD, gone) == [("kill-switch-lost", True)]
+    assert told(OLD, kept) == [("kill-switch-moves", False)]
+    assert told(kept, kept) == []
+    assert told(kept, gone) == [("kill-switch-lost", True)]
 
 
 def test_findings_name_the_line_of_the_new_file() -> None:
@@ -300,3 +337,30 @@ def test_the_same_input_gives_the_same_plan(
     assert plan == again
     assert plan.text() == again.text() == plan_text(json.loads(json.dumps(plan.to_json())))
     assert plan_change(new, new, facts).changes == ()
+
+
+@given(specs(), specs(), FACTS_OF_ANY, FACTS_OF_ANY)
+def test_a_prepared_change_plans_on_facts_that_changed(
+    old: Governance, new: Governance, before: Facts, now: Facts
+) -> None:
+    change = PreparedChange(compile_governance(old), compile_governance(new))
+    for facts in (before, now, before):
+        assert change.plan(facts) == plan_change(old, new, facts)
+
+
+def test_a_second_plan_looks_only_at_keys_that_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is made under the lock that kill switches take."""
+    change = PreparedChange(compile_governance(OLD), compile_governance(OLD), new_text=WHOLE)
+    change.plan(FACTS)
+    asked: list[str] = []
+    real = CompiledGovernance.standing
+
+    def standing(self: CompiledGovernance, *, team: str, **more: Any) -> Standing:
+        asked.append(team)
+        return real(self, team=team, **more)
+
+    monkeypatch.setattr(CompiledGovernance, "standing", standing)
+    for name in ("compile_governance", "differences", "read_lined_yaml"):
+        monkeypatch.delattr(effects, name)
+    change.plan(Facts((*KEYS, LiveKey("key_new", "ads")), ()))
+    assert asked == ["ads", "ads"]  # by the old spec and by the new one

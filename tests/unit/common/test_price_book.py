@@ -102,6 +102,7 @@ def test_no_usage_within_the_bound_costs_more_than_the_worst_case(
         input_tokens=bound.all_input_tokens,
         output_tokens=bound.output_tokens,
         images=images,
+        tokens_per_image=1,  # part of the bound
         seconds=seconds,
         guardrail_units=guardrail,
         cache_writes=writes,
@@ -144,10 +145,14 @@ def test_what_has_no_price_is_named(price: Price, units: Units) -> None:
 
 def test_what_has_no_price_cannot_be_reserved() -> None:
     quote = Quote("v", Price(input_micro_usd_per_mtok=1, output_micro_usd_per_mtok=1))
-    for asked in ({"seconds": 1}, {"guardrail_units": 1}):
+    apart: dict[str, int] = {"images": 1, "tokens_per_image": 0}
+    for asked in ({"seconds": 1}, {"guardrail_units": 1}, {"images": 1}, apart):
         with pytest.raises(UnpricedError) as caught:
             quote.worst_case(input_tokens=1, output_tokens=1, **asked)
         assert caught.value.feature in asked
+    assert quote.worst_case(input_tokens=9, output_tokens=0, images=1, tokens_per_image=9) == 1
+    priced = Quote("v", quote.price.model_copy(update={"micro_usd_per_image": 7}))
+    assert priced.worst_case(input_tokens=0, output_tokens=0, **apart) == 7
     with pytest.raises(ValueError, match="negative"):
         quote.worst_case(input_tokens=-1, output_tokens=1)
     with pytest.raises(ValueError, match="negative"):

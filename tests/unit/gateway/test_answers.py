@@ -83,7 +83,8 @@ def test_broken_events_are_told(data: bytes) -> None:
 
 def test_a_completion_is_rebuilt() -> None:
     answer = {
-        "id": "internal", "model": "group", "created": 5, "usage": {"prompt_tokens": 1, "cost": 2},
+        "id": "internal", "model": "group", "created": 5,
+        "usage": {"prompt_tokens": 1, "completion_tokens": 2, "cost": 2},
         "choices": [{"index": 0, "finish_reason": "tool_calls", "provider_specific_fields": {},
                      "message": {"role": "assistant", "content": None, "annotations": [],
                                  "tool_calls": [{"id": "c", "type": "function", "x": 1,
@@ -111,7 +112,7 @@ def test_a_completion_is_rebuilt() -> None:
                 },
             }
         ],
-        "usage": {"prompt_tokens": 1},
+        "usage": {"prompt_tokens": 1, "completion_tokens": 2},
     }
 
 

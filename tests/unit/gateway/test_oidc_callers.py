@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from terrace_gateway.authentication.bearer import person_id
 from terrace_gateway.edge.errors import ApiError
+from terrace_gateway.policy.feed import NoPolicyError
 
 from .token_world import PER_USER, SPEC, InForce, World, a_world, service_account, snapshot_of
 
@@ -138,6 +140,87 @@ async def test_a_pod_is_no_administrator(cluster: World) -> None:
     with pytest.raises(ApiError) as caught:
         await cluster.admin.authenticate(cluster.token(**claims), {})
     assert caught.value.status == 403
+
+
+def boss(world: World, sub: str) -> str:
+    return world.token(sub=sub, realm={"roles": ["boss"]})
+
+
+async def not_admitted(world: World, token: str) -> tuple[int, str, str]:
+    with pytest.raises(ApiError) as caught:
+        await world.admin.authenticate(token, {})
+    return caught.value.status, caught.value.code, caught.value.message
+
+
+def stopped(world: World, kind: str, target: str) -> None:
+    world.feed.in_force = InForce(snapshot_of(world.text, kills=frozenset({(kind, target)})))
+
+
+@pytest.mark.parametrize(
+    ("kind", "target"), [("user", "jo"), ("team", "search"), ("org", "acme"), ("key", "PERSON")]
+)
+async def test_a_kill_switch_holds_for_an_administrator(
+    world: World, kind: str, target: str
+) -> None:
+    issuer: Any = world.snapshot.governance.authentication.issuers[0]  # type: ignore[union-attr]
+    stopped(world, kind, target.replace("PERSON", person_id(issuer, "jo-subject")))
+    status, code, message = await not_admitted(world, boss(world, "jo-subject"))
+    assert (status, code) == (403, "killed")
+    assert "admin key" in message
+    other = await world.admin.authenticate(boss(world, "zoe"), {})  # whom the spec does not name
+    assert other is not None
+    assert other.may("admin")
+    stopped(world, "key", person_id(issuer, "zoe"))
+    assert (await not_admitted(world, boss(world, "zoe")))[:2] == (403, "killed")
+
+
+async def test_the_switch_of_all_calls_leaves_administrators_who_can_lift_it(world: World) -> None:
+    stopped(world, "all", "")
+    for sub in ("jo-subject", "zoe"):
+        identity = await world.admin.authenticate(boss(world, sub), {})
+        assert identity is not None
+        assert identity.may("admin")
+
+
+async def test_an_administrator_needs_a_policy_that_is_confirmed(world: World) -> None:
+    token = boss(world, "jo-subject")
+    world.feed.in_force.fresh = False
+    status, code, message = await not_admitted(world, token)
+    assert (status, code) == (503, "authority_unavailable")
+    assert "admin key" in message
+
+    async def none_loaded() -> Any:
+        raise NoPolicyError("no governance version is loaded yet")
+
+    world.feed.confirm = none_loaded
+    world.verifier.use(None)
+    assert (await not_admitted(world, token))[:2] == (503, "authority_unavailable")
+    assert await world.admin.authenticate("tadm-" + "x" * 40, {}) is None
+
+
+async def test_an_administrator_whose_issuer_is_away_is_told_of_the_admin_key(world: World) -> None:
+    world.idp.status = 500
+    token = boss(world, "jo-subject")
+    status, code, message = await not_admitted(world, token)
+    assert (status, code) == (503, "authority_unavailable")
+    assert "admin key" in message
+
+
+async def test_an_administrator_who_is_removed_while_keys_are_fetched_is_none(
+    world: World,
+) -> None:
+    verify = world.verifier.verify
+
+    async def slowly(text: str) -> Any:
+        found = await verify(text)
+        without = world.text.replace("{value: boss, role: admin}, ", "")
+        world.feed.in_force = InForce(snapshot_of(without))
+        return found
+
+    world.verifier.verify = slowly  # type: ignore[method-assign]
+    identity = await world.admin.authenticate(boss(world, "jo-subject"), {})
+    assert identity is not None
+    assert identity.roles == frozenset()
 
 
 async def test_a_policy_that_comes_while_keys_are_fetched_is_the_one_that_decides(

@@ -89,8 +89,13 @@ def refused(**more: Any) -> Changes:
 
 @pytest.mark.parametrize(
     "why",
-    [{}, {"version": None, "price_book": PriceBookRow(BOOK)}, {"price_book": PriceBookRow(BOOK)}],
-    ids=["its text", "its prices", "both"],
+    [
+        {},
+        {"version": None, "price_book": PriceBookRow(BOOK)},
+        {"price_book": PriceBookRow(BOOK)},
+        {"version": None, "price_book": PriceBookRow(None, unusable="of another release")},
+    ],
+    ids=["its text", "its prices", "both", "prices that cannot be read"],
 )
 async def test_kill_switches_and_revocations_hold(why: dict[str, Any]) -> None:
     feed, source = await fed()
@@ -158,6 +163,26 @@ async def test_a_secret_that_was_rotated_out_ends_as_it_says() -> None:
         assert snapshot.secrets[b"k1"].valid_until == holds
 
 
+async def test_a_secret_of_before_that_is_missing_where_all_are_named_has_ended() -> None:
+    """The database names those that have not ended: a rotation since may have ended this one."""
+    feed, source = await fed()
+    keys = (replace(key("k1"), key_hash=b"second"), key("k2"))
+    old, other = Secret(b"k1", "k1", LATER), Secret(b"zeroth", "k1", LATER)
+    source.changes_now = Changes(1, 2, 1, None, keys=keys, secrets=(old, other))
+    await feed.refresh()
+    again = (replace(key("k1"), key_hash=b"third"), key("k2"))
+    all_of_it = {"since": -1, "epoch": 3, "keys": again, "secrets": (other,)}
+    snapshot = await refuses(feed, source, **all_of_it)
+    now = datetime.now(UTC)
+    valid = {
+        one.key_hash
+        for one in snapshot.secrets.values()
+        if one.valid_until is None or one.valid_until > now
+    }
+    assert valid == {b"third", b"zeroth", b"k2"}
+    assert await refuses(feed, source, **all_of_it) is snapshot
+
+
 async def test_an_earlier_end_of_a_key_holds_and_a_later_one_does_not() -> None:
     feed, source = await fed()
     for given, holds in ((LATER, LATER), (SOON, SOON), (LATER, SOON), (None, SOON)):
@@ -182,6 +207,31 @@ async def test_a_start_without_the_database_goes_by_it(tmp_path: Path) -> None:
     assert (after.kills, after.keys, after.secrets) == (before.kills, before.keys, before.secrets)
     assert after.kills == {("team", "t")}
     assert set(after.secrets) == {b"new"}
+
+
+async def test_a_saved_policy_of_another_release_is_refused_and_ends_nothing(
+    tmp_path: Path,
+) -> None:
+    """It is signed and of our format, and this release cannot read its price book, or anything."""
+    feed, source = await fed()
+    clock: Any = Clock()
+    saved = SavedPolicy(tmp_path, clock, pepper=b"p" * 32, boot_id="b")
+    await saved.save(feed)
+    document = saved._read("policy-snapshot")
+    saved._write("policy-snapshot", {**document, "price_book": {"version": "b9", "colour": 1}})
+    found = saved.load()
+    assert found is not None
+    with pytest.raises(NoPolicyError, match=r"price book 'b9'"):
+        feed_of(source).restore(found[0], confirmed_at=found[1])
+    for broken in ({"keys": [["k1"]]}, {"caps": [7]}, {"kills": None}):
+        saved._write("policy-snapshot", {**document, **broken})
+        assert saved.load() is None
+    saved._write("policy-snapshot", document)
+    confirmed = saved._read("policy-confirmed")
+    saved._write("policy-confirmed", {"format": document["format"]})
+    assert saved.load() is None
+    saved._write("policy-confirmed", confirmed)
+    assert saved.load() is not None
 
 
 async def test_it_is_saved_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

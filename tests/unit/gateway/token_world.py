@@ -118,7 +118,7 @@ class World:
         self.chain = AuthenticatorChain(
             [TokenAuthenticator(self.verifier, PolicyDirectory(self.feed, self.clock))]
         )
-        self.admin = AdminTokens(self.verifier)
+        self.admin = AdminTokens(self.verifier, self.feed, self.clock)
 
     def token(self, **claims: Any) -> str:
         return self.idp.sign("k", **{"verified": True, **claims})

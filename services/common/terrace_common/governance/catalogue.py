@@ -164,8 +164,8 @@ class Model(Section):
     features: tuple[ModelFeature, ...] | None = Field(default=None, strict=False)
     """What it can do. Left out: everything but images for a chat model."""
     max_tokens_per_image: int | None = Field(default=None, ge=0, le=1_000_000)
-    """Input tokens that one image counts as at most (0 where images are billed apart). Left out:
-    images are refused, because nothing bounds what they cost."""
+    """Input tokens that one image counts as at most (0 where images are billed apart, at a price
+    each). Left out: images are refused, because nothing bounds what they cost."""
     dimensions: int = Field(default=2048, ge=1, le=1_000_000)
     """Numbers of one vector of kind ``embeddings``, at most, where the client asks for none: it
     bounds how many texts one answer can hold."""

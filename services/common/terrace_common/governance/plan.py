@@ -21,6 +21,8 @@ Code = Literal[
     "cap-set-at-runtime",
     "cap-restarts",
     "cap-removed",
+    "kill-switch-lost",
+    "kill-switch-moves",
     "price-version-unchanged",
     "provider-moves",
     "policy-unused",
@@ -36,6 +38,8 @@ CODES: Mapping[Code, str] = {
     "cap-set-at-runtime": "a looser cap takes the place of one that was set at runtime",
     "cap-restarts": "a cap gets another window, which begins at nothing spent",
     "cap-removed": "a cap is no longer there",
+    "kill-switch-lost": "a kill switch that is on would stop nothing any more",
+    "kill-switch-moves": "a kill switch that is on would stop another model",
     "price-version-unchanged": "a price changed and price_version did not",
     "provider-moves": "calls and their credentials go to another address",
     "policy-unused": "a policy applies to nobody",
@@ -49,6 +53,7 @@ BLOCKING: frozenset[Code] = frozenset(
         "key-loses-models",
         "cap-below-spend",
         "cap-set-at-runtime",
+        "kill-switch-lost",
         "price-version-unchanged",
     }
 )
@@ -75,7 +80,8 @@ class LiveKey:
 
 @dataclass(frozen=True, slots=True)
 class CapSpend:
-    """What the window of a cap that runs now has counted."""
+    """What the window of a cap that runs now has counted: of a cap in force, or of one that is
+    not and would go on from there."""
 
     scope: Scope
     scope_id: str
@@ -88,11 +94,20 @@ class CapSpend:
 
 
 @dataclass(frozen=True, slots=True)
+class LiveKill:
+    """A kill switch that is on. ``kind`` is ``all``, ``key``, ``model`` ..."""
+
+    kind: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """What the database knows and the spec does not."""
 
     keys: tuple[LiveKey, ...] = ()
     spend: tuple[CapSpend, ...] = ()
+    kills: tuple[LiveKill, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,26 +99,37 @@ class Quote:
         }
         return frozenset(name for name, absent in missing.items() if absent)
 
+    def bounds_images(self, tokens_per_image: int | None) -> bool:
+        """Whether it is known what an image costs at most: it counts as so many tokens, or as none
+        (0) and has a price of its own. ``None``: nobody says as how many it counts."""
+        if tokens_per_image is None:
+            return False
+        return tokens_per_image > 0 or self.price.micro_usd_per_image is not None
+
     def worst_case(
         self,
         *,
         input_tokens: int,
         output_tokens: int,
         images: int = 0,
+        tokens_per_image: int | None = None,
         seconds: int = 0,
         guardrail_units: int = 0,
         cache_writes: CacheWrites = "1h",
     ) -> int:
         """The most that one attempt can cost, in micro-USD: what is reserved before it starts.
 
-        ``input_tokens`` bounds input of every kind, that of images too; it is taken at the dearest
-        rate that may apply, in any tier that it can reach. With ``cache_writes`` at its default
-        every write that is priced may apply. Raises ``UnpricedError`` for what has no price, and
+        ``input_tokens`` bounds input of every kind, that of images too, as ``tokens_per_image`` for
+        each; it is taken at the dearest rate that may apply, in any tier that it can reach. With
+        ``cache_writes`` at its default every write that is priced may apply. Raises
+        ``UnpricedError`` for what has no price, or no bound (``bounds_images``), and
         ``ValueError`` for negative counts.
         """
         if min(input_tokens, output_tokens, images, seconds, guardrail_units) < 0:
             raise ValueError("sizes must not be negative")
         price = self.price
+        if images and not self.bounds_images(tokens_per_image):
+            raise UnpricedError("images")
         if seconds and price.micro_usd_per_second is None:
             raise UnpricedError("seconds")
         if guardrail_units and price.micro_usd_per_guardrail_unit is None:

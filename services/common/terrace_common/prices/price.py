@@ -31,9 +31,11 @@ class _Rates(BaseModel):
     cache_read_micro_usd_per_mtok: PerMtok | None = None
     """``None``: reads are charged as input, which no provider exceeds."""
     cache_write_micro_usd_per_mtok: PerMtok | None = None
-    """Of a write that lives for 5 minutes. ``None``: requests that ask for one are refused."""
+    """Of a write that lives for 5 minutes. ``None``: a request's marks of one are taken off; what
+    is written all the same is charged as input, and told."""
     cache_write_1h_micro_usd_per_mtok: PerMtok | None = None
-    """Of a write that lives for an hour. ``None``: requests that ask for one are refused."""
+    """Of a write that lives for an hour. ``None``: as above; what is written all the same is
+    charged as a write for 5 minutes, and without a price of those as input."""
 
 
 class PriceTier(_Rates):
@@ -43,12 +45,13 @@ class PriceTier(_Rates):
 
 
 class Price(_Rates):
-    """What a model charges. What has no price here is refused, not free."""
+    """What a model charges. What has no price here is refused, or charged as input; never free."""
 
     tiers: tuple[PriceTier, ...] = Field(default=(), strict=False)
     """By rising ``above_input_tokens``; no price of a tier is below that of the tier before."""
     micro_usd_per_image: PerUnit | None = None
-    """On top of the tokens that an image counts as. ``None``: nothing."""
+    """On top of the tokens that an image counts as. ``None``: its tokens alone; where it counts as
+    none, a request with one is refused."""
     micro_usd_per_second: PerUnit | None = None
     micro_usd_per_request: PerUnit = 0
     micro_usd_per_guardrail_unit: PerUnit | None = None

@@ -27,6 +27,7 @@ from terrace_gateway.admin import (
 )
 from terrace_gateway.admin.authentication import AdminAuthenticator, AdminKeyAuthenticator, admit
 from terrace_gateway.admin.openapi import openapi_document
+from terrace_gateway.admin.pending import PENDING, pending_here
 from terrace_gateway.admin.routing import (
     PREFIX,
     AdminCall,
@@ -43,9 +44,16 @@ from terrace_gateway.edge.errors import (
     ROUTE_NOT_FOUND,
     ApiError,
 )
+from terrace_gateway.policy.feed import NoPolicyError, PolicyFeed
 from terrace_gateway.runtime import Runtime
 
 log = structlog.get_logger()
+
+AWAY = "the database is away; try again"
+UNKNOWN = (
+    "the database was lost while it worked, and whether the change was made is not known: look"
+    " before you send it again"
+)
 
 Module = Callable[[Runtime], list[AdminRoute]]
 
@@ -88,7 +96,7 @@ def create_admin_app(runtime: Runtime, modules: Sequence[Module] = MODULES) -> S
     )
     return Starlette(
         routes=[
-            Route(PREFIX + route.path, partial(_serve, authenticators, route),
+            Route(PREFIX + route.path, partial(_serve, runtime.policy, authenticators, route),
                   methods=[route.method])
             for route in admin_routes(runtime, modules)
         ],
@@ -97,26 +105,41 @@ def create_admin_app(runtime: Runtime, modules: Sequence[Module] = MODULES) -> S
 
 
 async def _serve(
-    authenticators: tuple[AdminAuthenticator, ...], route: AdminRoute, request: Request
+    policy: PolicyFeed,
+    authenticators: tuple[AdminAuthenticator, ...],
+    route: AdminRoute,
+    request: Request,
 ) -> Response:
     """Authenticate, call, and turn every failure into an answer without internals."""
+    admitted = partial(admit, authenticators, dict(request.headers), route.role)
     try:
         _check_one_credential(request)
-        identity = await admit(authenticators, dict(request.headers), route.role)
-        call = AdminCall(request, actor=identity.actor, max_body_bytes=route.max_body_bytes)
+        identity = await admitted()
+        call = AdminCall(
+            request, actor=identity.actor, max_body_bytes=route.max_body_bytes, admitted=admitted
+        )
         answer = await route.endpoint(call)
     except ApiError as error:
         return _error(error)
     except AdminRefusal as refusal:
         return refusal.answer()
-    except AuthorityUnavailableError:
-        return _error(ApiError(AUTHORITY_UNAVAILABLE, "the database is away; try again"))
+    except AuthorityUnavailableError as error:
+        return _error(ApiError(AUTHORITY_UNAVAILABLE, _why_not_now(error, route)))
     except psycopg.DataError:  # a text with NUL, say; nothing was changed
         return _error(ApiError(INVALID_REQUEST, "a value cannot be stored"))
     except Exception:
         log.exception("defect")
         return _error(ApiError(INTERNAL_ERROR, "an error of ours; the log has it"))
+    if route.changes_policy and not isinstance(answer, Response):
+        why = await pending_here(policy)
+        answer = answer if why is None else {**answer, PENDING: why}
     return answer if isinstance(answer, Response) else json_answer(answer, route.status)
+
+
+def _why_not_now(error: AuthorityUnavailableError, route: AdminRoute) -> str:
+    if isinstance(error, NoPolicyError):
+        return f"there is no policy to go by here: {error}"
+    return UNKNOWN if error.ambiguous and route.role == "admin" else AWAY
 
 
 def _check_one_credential(request: Request) -> None:

@@ -1,12 +1,15 @@
 """Admin routes of caps: what is in force and spent; changes of what the spec does not declare."""
 
+from collections.abc import Collection
 from typing import Annotated, Any, Literal, Self
 
 import structlog
 from psycopg.rows import DictRow, dict_row
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from terrace_common.governance.quotas import known_zone
 from terrace_gateway.admin.audit import record
+from terrace_gateway.admin.known_names import TEAM_OF_KEYS, unknown_name
 from terrace_gateway.admin.routing import AdminCall, AdminRefusal, AdminRoute, Query
 from terrace_gateway.database import Database
 from terrace_gateway.policy.declared_caps import UPSERT
@@ -41,6 +44,12 @@ _ONE = (
     " = %(window_seconds)s AND c.window_unit IS NOT DISTINCT FROM %(window_unit)s"
     " AND c.window_zone = %(window_zone)s"
 )
+_RETIRED = (
+    "SELECT settled + outstanding AS used FROM retired_cap_spend()"
+    " WHERE (scope, scope_id, dimension, window_kind, window_seconds)"
+    " = (%(scope)s, %(scope_id)s, %(dimension)s, %(window_kind)s, %(window_seconds)s)"
+    " AND window_unit IS NOT DISTINCT FROM %(window_unit)s AND window_zone = %(window_zone)s"
+)
 _KEY = "SELECT EXISTS (SELECT FROM virtual_key WHERE key_id = %s)"
 
 
@@ -57,7 +66,9 @@ class CapChange(BaseModel):
     window_kind: Literal["lifetime", "fixed", "calendar", "rolling"] = "lifetime"
     window_seconds: int = Field(default=0, ge=0, le=366 * 86_400, strict=True)
     window_unit: Literal["minute", "hour", "day", "week", "month"] | None = None
-    window_zone: str = Field(default="UTC", max_length=64)
+    window_zone: Annotated[str, AfterValidator(known_zone)] = Field(
+        default="UTC", max_length=64, description="IANA name, for calendar windows."
+    )
     amount: int | None = Field(ge=0, le=MAX_AMOUNT, strict=True)
     mode: Literal["block", "audit"] = "block"
     thresholds: list[Percent] = Field(default_factory=list, max_length=10)
@@ -70,6 +81,8 @@ class CapChange(BaseModel):
             raise ValueError("window_seconds belongs to fixed and rolling windows")
         if (self.window_kind == "calendar") != (self.window_unit is not None):
             raise ValueError("window_unit belongs to calendar windows")
+        if self.window_kind != "calendar" and self.window_zone != "UTC":
+            raise ValueError("window_zone belongs to calendar windows")
         if self.dimension == "concurrency" and self.window_kind != "lifetime":
             raise ValueError("concurrency has no window")
         return self
@@ -93,8 +106,8 @@ class Caps:
     async def put(self, call: AdminCall) -> dict[str, Any]:
         """Set a cap that the spec does not declare; it holds within one policy lease."""
         body = await call.read(CapChange)
-        row = await self._store.put(body, actor=call.actor)
-        await self._runtime.policy.refresh()
+        teams = [team.name for team in self._runtime.policy.current().snapshot.governance.teams]
+        row = await self._store.put(body, actor=call.actor, teams=teams)
         log.info("cap_changed", cap=row["cap_id"])
         return row
 
@@ -115,9 +128,13 @@ class CapStore:
             await cursor.execute(_LIST.encode(), parameters)
             return await cursor.fetchall()
 
-    async def put(self, change: CapChange, *, actor: str) -> DictRow:
-        """Insert or change a cap, audited. Raises ``AdminRefusal`` (409) for a declared one, and
-        for an amount below what is spent unless that is allowed."""
+    async def put(self, change: CapChange, *, actor: str, teams: Collection[str]) -> DictRow:
+        """Insert or change a cap, audited. ``teams`` are those that are declared.
+
+        Raises ``ApiError`` for a key, or a team, that there is not: a misspelt one would cap
+        nobody. Raises ``AdminRefusal`` (409) for a declared cap, and for an amount below what is
+        spent unless that is allowed.
+        """
         place = change.model_dump(
             include={"scope", "scope_id", "dimension", "window_kind", "window_seconds",
                      "window_unit", "window_zone"}
@@ -129,9 +146,18 @@ class CapStore:
                 exists = await connection.execute(_KEY, (change.scope_id,))
                 if await exists.fetchone() != (True,):
                     raise invalid("there is no such key", "scope_id")
+            elif change.scope_id not in teams:
+                exists = await connection.execute(TEAM_OF_KEYS, (change.scope_id,))
+                if await exists.fetchone() != (True,):
+                    raise unknown_name("team", change.scope_id, teams, "scope_id")
             await cursor.execute(_ONE.encode(), place)
             old = await cursor.fetchone()
-            _check(change, old)
+            if old is None:  # one that comes back goes on from what it has counted
+                await cursor.execute(_RETIRED.encode(), place)
+                retired = await cursor.fetchone()
+                _check_amount(change, 0 if retired is None else retired["used"])
+            else:
+                _check(change, old)
             await connection.execute(
                 UPSERT,
                 (*place.values(), change.amount, change.mode, change.thresholds, "runtime"),
@@ -152,14 +178,15 @@ class CapStore:
         return row
 
 
-def _check(change: CapChange, old: DictRow | None) -> None:
-    if old is None:
-        return
+def _check(change: CapChange, old: DictRow) -> None:
     if old["origin"] == "declared":
         raise AdminRefusal(
             409, "conflict", "the governance spec declares this cap: change it there"
         )
-    used = old["settled"] + old["outstanding"]
+    _check_amount(change, old["settled"] + old["outstanding"])
+
+
+def _check_amount(change: CapChange, used: int) -> None:
     if change.amount is not None and change.amount < used and CAP_BELOW_SPEND not in change.allow:
         raise AdminRefusal(
             409, CAP_BELOW_SPEND,
@@ -179,5 +206,5 @@ def routes(runtime: Runtime) -> list[AdminRoute]:
                           Query("after", "The `next` of the page before.", "integer"),
                           Query("limit", f"At most so many, up to {MAX_ROWS}.", "integer"))),
         AdminRoute("PUT", "/caps", caps.put, "Set a cap that the spec does not declare.", "admin",
-                   body=CapChange, answer="The cap."),
+                   body=CapChange, answer="The cap.", changes_policy=True),
     ]  # fmt: skip

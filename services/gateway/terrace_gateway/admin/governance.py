@@ -9,8 +9,8 @@ from terrace_common.governance import GovernanceError
 from terrace_common.governance.plan import CODES
 from terrace_gateway.admin.routing import AdminCall, AdminRefusal, AdminRoute, Query
 from terrace_gateway.edge.errors import MODEL_NOT_FOUND, ApiError
+from terrace_gateway.policy.planning import MODEL_NOT_DEPLOYED, TooManyWaitingError
 from terrace_gateway.policy.versions import (
-    MODEL_NOT_DEPLOYED,
     Applied,
     BlockedError,
     UnknownVersionError,
@@ -66,9 +66,11 @@ class GovernanceApi:
         """What a spec would change. Changes nothing."""
         body = await call.read(Spec)
         try:
-            planned = await self._versions.plan(body.text)
+            planned = await self._versions.plan(body.text, actor=call.actor)
         except GovernanceError as error:
             raise _invalid(error) from None
+        except TooManyWaitingError as error:
+            raise _busy(error) from None
         return {
             "base_version": planned.base_version,
             "digest": planned.digest,
@@ -98,10 +100,17 @@ class GovernanceApi:
 
     async def show(self, call: AdminCall) -> dict[str, Any]:
         """One version with its text: the one in force, unless another is named. ``problem``: why
-        this replica has not all of the newest, or of the deployment's file, in force."""
+        this replica has not all of the newest, or of the deployment's file, in force, and what to
+        do."""
         number = call.number("version", default=0, low=0, high=2**62)
         row = await self._versions.version(number or None)
-        problem = self._runtime.policy.problem or self._runtime.deployment.problem
+        policy = self._runtime.policy
+        problem = policy.problem
+        if problem is None:
+            trouble = self._runtime.deployment.trouble(
+                policy.current().snapshot if policy.ready else None
+            )
+            problem = None if trouble is None else trouble.words
         if row is None:
             none = "there is no such version"
             said = f"{none}; {problem}" if problem and not number else none
@@ -121,6 +130,8 @@ class GovernanceApi:
             applied: Applied = await work
         except GovernanceError as error:
             raise _invalid(error) from None
+        except TooManyWaitingError as error:
+            raise _busy(error) from None
         except VersionConflictError as error:
             raise AdminRefusal(
                 409, "version_conflict", str(error), extra={"in_force": error.in_force}
@@ -131,7 +142,6 @@ class GovernanceApi:
             ) from None
         except UnknownVersionError:
             raise ApiError(MODEL_NOT_FOUND, "there is no such version", param="version") from None
-        await self._runtime.policy.refresh()
         if not applied.unchanged:
             log.info("governance_applied", version=applied.version)
         return {
@@ -156,6 +166,10 @@ def _invalid(error: GovernanceError) -> AdminRefusal:
     return AdminRefusal(400, "governance_invalid", str(error), extra={"problems": problems})
 
 
+def _busy(error: TooManyWaitingError) -> AdminRefusal:
+    return AdminRefusal(503, "too_many_waiting", f"{error}; nothing was changed")
+
+
 def routes(runtime: Runtime) -> list[AdminRoute]:
     """Routes of the governance."""
     api = GovernanceApi(runtime)
@@ -165,10 +179,11 @@ def routes(runtime: Runtime) -> list[AdminRoute]:
         AdminRoute("POST", "/governance/plan", api.plan, "What a spec would change.", "viewer",
                    body=Spec, answer=plan, max_body_bytes=2 * MAX_TEXT),
         AdminRoute("POST", "/governance/apply", api.apply, "Put a spec in force, atomically.",
-                   "admin", body=Application, answer=applied, max_body_bytes=2 * MAX_TEXT),
+                   "admin", body=Application, answer=applied, max_body_bytes=2 * MAX_TEXT,
+                   changes_policy=True),
         AdminRoute("POST", "/governance/rollback", api.rollback,
                    "Put an earlier version's text in force.", "admin", body=Rollback,
-                   answer=applied),
+                   answer=applied, changes_policy=True),
         AdminRoute("GET", "/governance", api.show, "The version in force, with its text.",
                    "viewer", query=(Query("version", "Another version.", "integer"),),
                    answer="The version, and this replica's `problem` with the newest."),

@@ -99,7 +99,6 @@ class Keys:
                 continue
             except KeyConflictError as error:
                 raise AdminRefusal(409, "conflict", str(error)) from None
-            await self._runtime.policy.refresh()
             log.info("key_created", key_id=key_id, team=new.team)
             return {"key": key, **row}
         raise AdminRefusal(409, "version_conflict", "the governance changes now; try again")
@@ -131,7 +130,6 @@ class Keys:
         row = await self._store.revoke(key_id, actor=call.actor, reason=body.reason)
         if row is None:
             raise ApiError(MODEL_NOT_FOUND, "there is no such key", param="key_id")
-        await self._runtime.policy.refresh()
         log.info("key_revoked", key_id=key_id)
         return row
 
@@ -146,7 +144,6 @@ class Keys:
         if found is None:
             raise ApiError(MODEL_NOT_FOUND, "there is no such live key", param="key_id")
         row, old_until = found
-        await self._runtime.policy.refresh()
         log.info("key_rotated", key_id=key_id)
         return {"key": key, **row, "old_secret_expires_at": old_until}
 
@@ -222,13 +219,15 @@ def routes(runtime: Runtime) -> list[AdminRoute]:
     page = "A page: `keys`, and `next`, the cursor of the following page."
     return [
         AdminRoute("POST", "/keys", keys.create, "Mint a key; the only answer that shows it.",
-                   "admin", body=NewKey, answer="The key and its row.", status=201),
+                   "admin", body=NewKey, answer="The key and its row.", status=201,
+                   changes_policy=True),
         AdminRoute("GET", "/keys", keys.list_keys, "Keys by age.", "viewer", query=filters,
                    answer=page),
         AdminRoute("GET", "/keys/{key_id}", keys.show, "One key.", "viewer", answer="The key."),
         AdminRoute("POST", "/keys/{key_id}/revoke", keys.revoke, "Revoke a key at once.",
-                   "admin", body=Revocation, answer="The key."),
+                   "admin", body=Revocation, answer="The key.", changes_policy=True),
         AdminRoute("POST", "/keys/{key_id}/rotate", keys.rotate,
                    "A new secret; the old one stays valid for the overlap.", "admin",
-                   body=Rotation, answer="The new secret and the key's row.", status=201),
+                   body=Rotation, answer="The new secret and the key's row.", status=201,
+                   changes_policy=True),
     ]  # fmt: skip

@@ -2,22 +2,25 @@
 running calls."""
 
 import re
+from collections.abc import Sequence
 from typing import Any, cast
 
 import structlog
 from psycopg.rows import DictRow, dict_row
 from pydantic import BaseModel, ConfigDict, Field
 
-from terrace_common.governance import Governance
+from terrace_common.governance import Governance, GovernanceError, load_governance
 from terrace_common.governance.authentication import OidcIssuer
 from terrace_gateway.admin.audit import record
+from terrace_gateway.admin.known_names import TEAM_OF_KEYS, unknown_name
 from terrace_gateway.admin.routing import AdminCall, AdminRoute
 from terrace_gateway.authentication.bearer import person_id
 from terrace_gateway.crash_points import reach
-from terrace_gateway.database import Database
+from terrace_gateway.database import Connection, Database
 from terrace_gateway.edge.errors import MODEL_NOT_FOUND, ApiError
+from terrace_gateway.policy.planning import in_thread
 from terrace_gateway.policy.records import KillKind
-from terrace_gateway.policy.snapshot import Snapshot
+from terrace_gateway.policy.texts import SOURCE
 from terrace_gateway.runtime import Runtime
 from terrace_gateway.surfaces.json_body import invalid
 
@@ -27,7 +30,6 @@ KINDS = ("key", "team", "org", "user", "app", "model", "provider", "all")
 SUBJECT = "subject"
 """``subject:ISSUER:SUBJECT``: one person by their tokens, declared or not. Switched as the key that
 the ledger names their calls by, so that no subject is kept."""
-MAX_SHOWN = 20
 _TOKEN_KEY = re.compile(r"(oidc|workload):[0-9a-f]{24}")
 
 _LOCK = "SELECT epoch FROM policy_head FOR UPDATE"
@@ -38,16 +40,17 @@ _KILL = (
     " RETURNING kind"
 )
 _LIFT = (
-    "UPDATE kill_switch SET lifted_at = clock_timestamp() WHERE kind = %s AND target = %s"
-    " AND lifted_at IS NULL RETURNING kind"
+    "UPDATE kill_switch SET lifted_at = clock_timestamp() WHERE kind = %s AND target = ANY (%s)"
+    " AND lifted_at IS NULL RETURNING target"
 )
 _COLUMNS = (
     "SELECT CASE kind WHEN 'all' THEN 'all' ELSE kind || ':' || target END AS target,"
     " lifted_at IS NULL AS active, killed_at AS since, actor, reason, lifted_at FROM kill_switch"
 )
 _ONE = _COLUMNS + " WHERE kind = %s AND target = %s"
+_LIFTED = _COLUMNS + " WHERE kind = %s AND target = ANY (%s) ORDER BY lifted_at DESC LIMIT 1"
 _ACTIVE = _COLUMNS + " WHERE lifted_at IS NULL ORDER BY killed_at, kind, target"
-_TEAM_OF_KEYS = "SELECT EXISTS (SELECT FROM virtual_key WHERE team = %s)"
+_NEWEST = "SELECT coalesce(max(version), 0) FROM governance_version"
 _KEY = "SELECT EXISTS (SELECT FROM virtual_key WHERE key_id = %s)"
 
 
@@ -71,31 +74,48 @@ class KillSwitches:
     async def kill(self, call: AdminCall) -> dict[str, Any]:
         """Stop every call of a target. A second time changes nothing."""
         body = await call.read(Switch)
-        snapshot = self._runtime.policy.current().snapshot
-        kind, target = await self._store.resolve(snapshot, body.target)
-        row = await self._store.kill(kind, target, actor=call.actor, reason=body.reason)
-        await self._runtime.policy.refresh()
+        row = None
+        while row is None:
+            version, spec = await self._in_force()
+            kind, target = await self._store.resolve(spec, body.target)
+            row = await self._store.kill(
+                kind, target, version=version, actor=call.actor, reason=body.reason
+            )
         log.warning("killed", target=row["target"])
         return row
 
     async def unkill(self, call: AdminCall) -> dict[str, Any]:
         """Let a target go on."""
         body = await call.read(Switch)
-        spec = self._runtime.policy.current().snapshot.governance
+        _, spec = await self._in_force()
         kind, target = split_target(body.target, spec)
-        model = spec.find_model(target)
-        if kind == "model" and model is not None:
-            target = model.name  # an alias; a model that is no longer declared has its own name
-        row = await self._store.lift(kind, target, actor=call.actor, reason=body.reason)
+        model = spec.find_model(target) if kind == "model" else None
+        # A model may have been killed under each of its names; one that is no longer declared has
+        # the name of its switch.
+        targets = [target] if model is None else [model.name, *model.aliases]
+        row = await self._store.lift(kind, targets, actor=call.actor, reason=body.reason)
         if row is None:
             raise ApiError(MODEL_NOT_FOUND, "there is no such kill switch", param="target")
-        await self._runtime.policy.refresh()
         log.warning("unkilled", target=row["target"])
         return row
 
     async def active(self, _: AdminCall) -> dict[str, Any]:
         """The switches that are on."""
         return {"switches": await self._store.active()}
+
+    async def _in_force(self) -> tuple[int, Governance]:
+        """The newest version and its spec. This replica may not have loaded it yet, or may not be
+        able to go by it; if it cannot even read it, it is the spec that it goes by."""
+        snapshot = self._runtime.policy.current().snapshot
+        newest = await self._store.newest_version()
+        if newest != snapshot.version:
+            row = await self._runtime.versions.version(newest)
+            if row is not None:
+                try:
+                    return newest, await in_thread(lambda: load_governance(row["text"], SOURCE))
+                except GovernanceError as error:
+                    log.warning("kill_by_an_older_version", error=str(error))
+        return newest, snapshot.governance
 
 
 class KillStore:
@@ -104,12 +124,16 @@ class KillStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def resolve(self, snapshot: Snapshot, text: str) -> tuple[KillKind, str]:
+    async def newest_version(self) -> int:
+        """The number of the governance version in force; 0: there is none."""
+        async with self._database.connection() as connection:
+            return await _newest(connection)
+
+    async def resolve(self, spec: Governance, text: str) -> tuple[KillKind, str]:
         """Kind and name of a target that exists: a misspelt one would stop nothing.
 
         Raises ``ApiError`` that lists what would have been right.
         """
-        spec = snapshot.governance
         kind, name = split_target(text, spec)
         if kind == "all":
             return kind, ""
@@ -118,7 +142,7 @@ class KillStore:
         if kind == "model":
             model = spec.find_model(name)
             if model is None:
-                raise _unknown(kind, name, [model.name for model in spec.models])
+                raise unknown_name(kind, name, [model.name for model in spec.models], "target")
             return kind, model.name
         declared = {
             "provider": spec.providers, "org": spec.orgs, "team": spec.teams,
@@ -127,12 +151,17 @@ class KillStore:
         names = [subject.name for subject in declared]
         if name in names or (kind in ("key", "team") and await self._has(kind, name)):
             return kind, name
-        raise _unknown(kind, name, names)
+        raise unknown_name(kind, name, names, "target")
 
-    async def kill(self, kind: KillKind, target: str, *, actor: str, reason: str) -> dict[str, Any]:
-        """Turn a switch on, audited."""
+    async def kill(
+        self, kind: KillKind, target: str, *, version: int, actor: str, reason: str
+    ) -> dict[str, Any] | None:
+        """Turn a switch on, audited. ``version``: whose names ``target`` is of; ``None``: another
+        is in force, whose plan did not know of this switch, and nothing was changed."""
         async with self._database.connection() as connection, connection.transaction():
             await connection.execute(_LOCK)
+            if await _newest(connection) != version:
+                return None
             cursor = await connection.execute(_KILL, (kind, target, reason, actor))
             if await cursor.fetchone() is not None:
                 await record(
@@ -147,18 +176,22 @@ class KillStore:
             raise RuntimeError("a kill switch vanished in its own transaction")
         return row
 
-    async def lift(self, kind: KillKind, target: str, *, actor: str, reason: str) -> DictRow | None:
-        """Turn a switch off, audited; ``None``: it never was on."""
+    async def lift(
+        self, kind: KillKind, targets: Sequence[str], *, actor: str, reason: str
+    ) -> DictRow | None:
+        """Turn the switches of a target, by each of its names, off, audited. Answers the last one;
+        ``None``: there never was one."""
+        names = list(targets)
         async with self._database.connection() as connection, connection.transaction():
             await connection.execute(_LOCK)
-            cursor = await connection.execute(_LIFT, (kind, target))
-            if await cursor.fetchone() is not None:
+            cursor = await connection.execute(_LIFT, (kind, names))
+            for (target,) in await cursor.fetchall():
                 await record(
                     connection, actor=actor, action="unkill", subject=_subject(kind, target),
                     reason=reason,
                 )  # fmt: skip
             found = connection.cursor(row_factory=dict_row)
-            await found.execute(_ONE, (kind, target))
+            await found.execute(_LIFTED, (kind, names))
             return await found.fetchone()
 
     async def active(self) -> list[DictRow]:
@@ -170,9 +203,14 @@ class KillStore:
 
     async def _has(self, kind: str, name: str) -> bool:
         async with self._database.connection() as connection:
-            cursor = await connection.execute(_KEY if kind == "key" else _TEAM_OF_KEYS, (name,))
+            cursor = await connection.execute(_KEY if kind == "key" else TEAM_OF_KEYS, (name,))
             row = await cursor.fetchone()
         return row is not None and row[0]
+
+
+async def _newest(connection: Connection) -> int:
+    row = await (await connection.execute(_NEWEST)).fetchone()
+    return 0 if row is None else int(row[0])
 
 
 def split_target(text: str, spec: Governance) -> tuple[KillKind, str]:
@@ -201,7 +239,7 @@ def _person(name: str, spec: Governance) -> str:
     issuers = {one.name: one for one in declared if isinstance(one, OidcIssuer)}
     issuer = issuers.get(of)
     if issuer is None:
-        raise _unknown("oidc issuer", of, list(issuers))
+        raise unknown_name("oidc issuer", of, list(issuers), "target")
     if not subject:
         raise invalid("target must be subject:ISSUER:SUBJECT", "target")
     return person_id(issuer, subject)
@@ -211,22 +249,16 @@ def _subject(kind: str, target: str) -> str:
     return "all" if kind == "all" else f"{kind}:{target}"
 
 
-def _unknown(kind: str, name: str, known: list[str]) -> ApiError:
-    shown = ", ".join(sorted(known)[:MAX_SHOWN]) or "none"
-    more = ", ..." if len(known) > MAX_SHOWN else ""
-    return invalid(f"there is no {kind} {name[:100]!r}; known: {shown}{more}", "target")
-
-
 def routes(runtime: Runtime) -> list[AdminRoute]:
     """Routes of the kill switches."""
     switches = KillSwitches(runtime)
     return [
         AdminRoute("POST", "/kill", switches.kill, "Stop every call of a target, running ones too.",
-                   "admin", body=Switch, answer="The switch."),
+                   "admin", body=Switch, answer="The switch.", changes_policy=True),
         AdminRoute("POST", "/unkill", switches.unkill, "Let a target go on.", "admin", body=Switch,
-                   answer="The switch."),
+                   answer="The switch.", changes_policy=True),
         AdminRoute("DELETE", "/kill", switches.unkill, "The same as `unkill`.", "admin",
-                   body=Switch, answer="The switch."),
+                   body=Switch, answer="The switch.", changes_policy=True),
         AdminRoute("GET", "/kill", switches.active, "The switches that are on.", "viewer",
                    answer="`switches`."),
     ]  # fmt: skip

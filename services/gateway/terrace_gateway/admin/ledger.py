@@ -4,18 +4,21 @@ import asyncio
 from datetime import date
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from terrace_gateway.admin.audit import record
 from terrace_gateway.admin.routing import AdminCall, AdminRoute, Query
-from terrace_gateway.edge.errors import INVALID_REQUEST, ApiError
+from terrace_gateway.edge.errors import INVALID_REQUEST, UPSTREAM_ERROR, ApiError
 from terrace_gateway.ledger.anchors import AnchorStore
+from terrace_gateway.ledger.bill_places import BillPlaces
 from terrace_gateway.ledger.books import KINDS, MONEY_KINDS, SPEND_COLUMNS, BookStore
-from terrace_gateway.ledger.export import ExportUnavailableError, LedgerExport
+from terrace_gateway.ledger.export import ExportedDay, LedgerExport
 from terrace_gateway.ledger.log_sources import LogSources
-from terrace_gateway.ledger.object_store import open_objects
+from terrace_gateway.ledger.object_store import ObjectStoreError, open_objects
+from terrace_gateway.ledger.parts import ExportUnavailableError
 from terrace_gateway.ledger.reconcile import Reconciler
 from terrace_gateway.ledger.recorded_prices import RecordedPrices
+from terrace_gateway.ledger.retention import Dropped, Retention
 from terrace_gateway.ledger.signing import read_public_keys, read_signer
 from terrace_gateway.ledger.verify import LedgerVerifier, Verification
 from terrace_gateway.runtime import Runtime
@@ -51,6 +54,14 @@ class ExportOrder(BaseModel):
 
     keep_months: int | None = Field(default=None, ge=1, le=1200, strict=True)
     """Then drop exported months but for so many before the present one."""
+    settle_unknown: bool = Field(default=False, strict=True)
+    """Unknown attempts of months that are to be dropped count as their reservation for good."""
+
+    @model_validator(mode="after")
+    def _of_months(self) -> "ExportOrder":
+        if self.settle_unknown and self.keep_months is None:
+            raise ValueError("settle_unknown needs keep_months")
+        return self
 
 
 class Books:
@@ -67,9 +78,11 @@ class Books:
         self._export_location = settings.export_location
         self._verifying = asyncio.Lock()
         self._exporting = asyncio.Lock()
+        self._retention = Retention(runtime.database)
         sources = LogSources(
             lambda: runtime.policy.current().snapshot.governance,
             RecordedPrices(runtime.database),
+            BillPlaces(runtime.database),
             bedrock_log=settings.bedrock_log_location,
             grace_seconds=settings.reconcile_grace_seconds,
             bedrock_grace_seconds=settings.bedrock_log_grace_seconds,
@@ -156,25 +169,50 @@ class Books:
         async with self._exporting:
             export = LedgerExport(self._database, open_objects(self._export_location))
             try:
-                days = await export.export(before=self._clock.database_now())
+                days = await self._export_days(export, call.actor)
+                gone, settled = Dropped(), 0
+                if body.keep_months is not None:
+                    if body.settle_unknown:
+                        settled = await self._retention.settle_unknown(
+                            body.keep_months, actor=call.actor
+                        )
+                    months = await self._retention.old_months(body.keep_months)
+                    if await self._forget_lost(export, months):
+                        days += await self._export_days(export, call.actor)
+                    gone = await self._retention.drop(months, actor=call.actor)
             except ExportUnavailableError as error:
                 raise ApiError(INVALID_REQUEST, str(error)) from None
-            dropped: dict[str, int] = {}
-            if body.keep_months is not None:
-                dropped = await self._store.drop_months(body.keep_months)
-            result: dict[str, Any] = {
-                "exported": [
-                    {"day": item.day.isoformat(), "rows": item.rows, "manifest": item.manifest}
-                    for item in days
-                ],
-                "dropped": dropped,
-            }
-            async with self._database.connection() as connection, connection.transaction():
-                await record(
-                    connection, actor=call.actor, action="ledger.export", subject="ledger",
-                    detail=result,
-                )  # fmt: skip
-        return result
+            except ObjectStoreError as error:
+                raise ApiError(UPSTREAM_ERROR, f"the place of exports: {error}") from None
+        return {
+            "exported": [_day_document(day) for day in days],
+            "settled_unknown": settled,
+            "dropped": gone.dropped,
+            "kept": gone.kept,
+        }
+
+    async def _forget_lost(self, export: LedgerExport, months: list[str]) -> bool:
+        lost = False
+        for month in months:
+            if await self._retention.needed(month) is None:
+                lost = bool(await export.forget_lost(month)) or lost
+        return lost
+
+    async def _export_days(self, export: LedgerExport, actor: str) -> list[ExportedDay]:
+        """Also if it breaks off, the audit record has what was written."""
+        days: list[ExportedDay] = []
+        try:
+            async for day in export.days(before=self._clock.database_now()):
+                days.append(day)
+        finally:
+            if days:
+                detail = {"exported": [_day_document(day) for day in days]}
+                async with self._database.connection() as connection, connection.transaction():
+                    await record(
+                        connection, actor=actor, action="ledger.export", subject="ledger",
+                        detail=detail,
+                    )  # fmt: skip
+        return days
 
     async def audit(self, call: AdminCall) -> dict[str, Any]:
         """A page of administrative changes."""
@@ -201,6 +239,10 @@ class Books:
         """Anchor what moved now, instead of within the minute."""
         del call
         return {"anchored": await self._keeper.anchor()}
+
+
+def _day_document(day: ExportedDay) -> dict[str, Any]:
+    return {"day": day.day.isoformat(), "rows": day.rows, "manifest": day.manifest}
 
 
 def verification_document(result: Verification) -> dict[str, Any]:
@@ -245,7 +287,8 @@ def routes(runtime: Runtime) -> list[AdminRoute]:
                    body=Reconciliation, answer="How many were checked and corrected."),
         AdminRoute("POST", "/ledger/export", books.export,
                    "Export days that are over; drop old months that are exported.", "admin",
-                   body=ExportOrder, answer="Days written and months dropped."),
+                   body=ExportOrder,
+                   answer="Days written, months dropped, and why others were `kept`."),
         AdminRoute("GET", "/audit", books.audit, "Administrative changes by id.", "auditor",
                    query=(after, paging), answer="A page: `changes` and `next`."),
         AdminRoute("GET", "/audit/chains", books.chains, "The ledger's writers.", "auditor",

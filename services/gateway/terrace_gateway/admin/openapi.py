@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from terrace_gateway import VERSION
+from terrace_gateway.admin.pending import PENDING, PENDING_SCHEMA
 from terrace_gateway.admin.routing import PREFIX, AdminRoute
 
 _REFS = "#/components/schemas/{model}"
@@ -30,8 +31,9 @@ _ERROR_SCHEMA: dict[str, Any] = {
 _ERRORS = {
     "400": "The request is not what this call takes; the message says what would be right.",
     "401": "No valid admin key or token.",
-    "403": "The role does not allow this call.",
-    "503": "The database is away; nothing was changed.",
+    "403": "The role does not allow this call, or a kill switch stops the administrator.",
+    "503": "Not now: the database is away, this replica has no policy to go by, or the token cannot"
+    " be checked. Nothing was changed, unless the message says that this is not known.",
 }
 
 
@@ -119,14 +121,13 @@ def _operation(route: AdminRoute) -> dict[str, Any]:
 
 def _answer(route: AdminRoute) -> dict[str, Any]:
     if isinstance(route.answer, str):
-        return {
-            "description": route.answer,
-            "content": {"application/json": {"schema": {"type": "object"}}},
-        }
-    return {
-        "description": (route.answer.__doc__ or route.answer.__name__).strip(),
-        "content": {"application/json": {"schema": _reference(route.answer)}},
-    }
+        description, schema = route.answer, dict[str, Any](type="object")
+    else:
+        description = (route.answer.__doc__ or route.answer.__name__).strip()
+        schema = dict[str, Any](_reference(route.answer))
+    if route.changes_policy:
+        schema["properties"] = {PENDING: PENDING_SCHEMA}
+    return {"description": description, "content": {"application/json": {"schema": schema}}}
 
 
 def _reference(model: type[BaseModel]) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """Admin routes of price books and of re-rating."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Literal
 
@@ -9,9 +10,14 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 from terrace_common.prices import PriceBook
 from terrace_gateway.admin.routing import AdminCall, AdminRefusal, AdminRoute
 from terrace_gateway.edge.errors import MODEL_NOT_FOUND, ApiError
-from terrace_gateway.prices.rerating import Rerating, rerate
+from terrace_gateway.prices.rerating import PastAttempt, Rerating, rerate
 from terrace_gateway.prices.rerating_store import ReratingStore
-from terrace_gateway.prices.store import NoSuchVersionError, PriceStore, VersionTakenError
+from terrace_gateway.prices.store import (
+    NoSuchVersionError,
+    PriceStore,
+    UnreadableBookError,
+    VersionTakenError,
+)
 from terrace_gateway.runtime import Runtime
 from terrace_gateway.surfaces.json_body import invalid
 
@@ -94,7 +100,7 @@ class PriceBooks:
                 f"there is another book of version {body.book.version!r}, and a book never"
                 " changes: give this one a version of its own",
             ) from None
-        return await self._changed(body.book.version, changed=changed)
+        return self._changed(body.book.version, changed=changed)
 
     async def use(self, call: AdminCall) -> dict[str, Any]:
         """Go back to a book, or to the spec's own prices."""
@@ -103,7 +109,9 @@ class PriceBooks:
             changed = await self._store.use(body.version, actor=call.actor, reason=body.reason)
         except NoSuchVersionError:
             raise _no_book() from None
-        return await self._changed(body.version, changed=changed)
+        except UnreadableBookError as error:
+            raise _unreadable(error) from None
+        return self._changed(body.version, changed=changed)
 
     async def rerate(self, call: AdminCall) -> dict[str, Any]:
         """A page of past attempts at other prices; ``next`` is where the following one begins."""
@@ -116,11 +124,21 @@ class PriceBooks:
         attempts = await self._past.page(
             since=body.since, until=body.until, model=body.model, after=after, limit=PAGE
         )
-        results = list(rerate(attempts, snapshot.governance, book))
+
+        def price(past: Iterable[PastAttempt]) -> list[tuple[PastAttempt, Rerating | None]]:
+            return list(rerate(past, snapshot.governance, book))
+
+        results = price(attempts)
         changed = [one for _, one in results if one is not None and one.delta_micro_usd != 0]
         written = 0
         if body.write and changed:
-            written = await self._past.write(changed, actor=call.actor, reason=body.reason or "")
+            changed = await self._past.write(
+                [one.attempt for one in changed],
+                lambda past: [one for _, one in price(past) if one is not None],
+                actor=call.actor,
+                reason=body.reason or "",
+            )
+            written = len(changed)
             log.info("rerated", version=book.version, written=written)
         last = attempts[-1] if len(attempts) == PAGE else None
         return {
@@ -135,13 +153,16 @@ class PriceBooks:
         }
 
     async def _find(self, version: str) -> PriceBook:
-        book = await self._store.find(version)
+        try:
+            book = await self._store.find(version)
+        except UnreadableBookError as error:
+            raise _unreadable(error) from None
         if book is None:
             raise _no_book()
         return book
 
-    async def _changed(self, version: str | None, *, changed: bool) -> dict[str, Any]:
-        await self._runtime.policy.refresh()
+    @staticmethod
+    def _changed(version: str | None, *, changed: bool) -> dict[str, Any]:
         if changed:
             log.warning("prices_in_force", version=version)
         state: Literal["applied", "unchanged"] = "applied" if changed else "unchanged"
@@ -150,6 +171,10 @@ class PriceBooks:
 
 def _no_book() -> ApiError:
     return ApiError(MODEL_NOT_FOUND, "there is no such price book", param="version")
+
+
+def _unreadable(error: UnreadableBookError) -> AdminRefusal:
+    return AdminRefusal(409, "price_book_unreadable", str(error))
 
 
 def _place(opened_at: datetime, attempt_id: str) -> dict[str, object]:
@@ -172,9 +197,10 @@ def routes(runtime: Runtime) -> list[AdminRoute]:
         AdminRoute("GET", "/prices/{version}", books.show, "One price book.", "viewer",
                    answer="`book`."),
         AdminRoute("POST", "/prices", books.apply, "Put a price book in force.", "admin",
-                   body=NewBook, answer="`in_force` and `state`.", max_body_bytes=MAX_BOOK_BYTES),
+                   body=NewBook, answer="`in_force` and `state`.", max_body_bytes=MAX_BOOK_BYTES,
+                   changes_policy=True),
         AdminRoute("POST", "/prices/use", books.use, "Go back to a book, or to none.", "admin",
-                   body=Use, answer="`in_force` and `state`."),
+                   body=Use, answer="`in_force` and `state`.", changes_policy=True),
         AdminRoute("POST", "/prices/rerate", books.rerate,
                    "What past attempts would have cost; written with `write`.", "admin",
                    body=Rerate, answer="Counts and sums of one page, and `next`."),

@@ -54,18 +54,30 @@ class Query:
 
 
 class AdminCall:
-    """One authenticated call. ``actor`` goes into the audit record."""
+    """One authenticated call. ``actor`` goes into the audit record. ``admitted`` authenticates it
+    again; it raises ``ApiError``."""
 
-    def __init__(self, request: Request, *, actor: str, max_body_bytes: int) -> None:
+    def __init__(
+        self,
+        request: Request,
+        *,
+        actor: str,
+        max_body_bytes: int,
+        admitted: Callable[[], Awaitable[object]],
+    ) -> None:
         self.request = request
         self.actor = actor
         self.path: Mapping[str, str] = {
             name: str(value) for name, value in request.path_params.items()
         }
         self._max_body_bytes = max_body_bytes
+        self._admitted = admitted
 
     async def read(self, model: type[Body]) -> Body:
-        """The body. Raises ``ApiError`` that names the field; an unknown one lists the valid."""
+        """The body. Raises ``ApiError`` that names the field; an unknown one lists the valid.
+
+        A client may send it slowly: who was removed or stopped meanwhile is refused.
+        """
         body = bytearray()
         async for part in self.request.stream():
             body += part
@@ -73,6 +85,7 @@ class AdminCall:
                 raise ApiError(
                     REQUEST_TOO_LARGE, f"the body is larger than {self._max_body_bytes} bytes"
                 )
+        await self._admitted()
         source = parse_json_object(bytes(body) or b"{}", max_depth=8, max_values=MAX_VALUES)
         try:
             return model.model_validate(source)
@@ -122,6 +135,9 @@ class AdminRoute:
     query: tuple[Query, ...] = ()
     status: int = 200
     max_body_bytes: int = MAX_BODY_BYTES
+    changes_policy: bool = False
+    """What it commits is for the policy in force: the answer comes once this replica goes by it, or
+    says why it does not yet (``admin/pending.py``)."""
 
 
 def json_answer(value: dict[str, Any], status: int = 200) -> Response:

@@ -129,7 +129,6 @@ class UpstreamQuotas:
             ) from None
         except OtherVersionError:
             raise _other_version(None) from None
-        await policy.refresh()
         log.info("upstream_quotas_published", fence=body.fence, caps=len(changes["caps"]))
         return changes
 
@@ -204,7 +203,7 @@ def routes(runtime: Runtime) -> list[AdminRoute]:
         AdminRoute("PUT", "/upstream-quotas", quotas.publish,
                    "Put quotas in force that the holder of the lease has read.", "admin",
                    body=QuotaPublication, answer="What changed.",
-                   max_body_bytes=MAX_PUBLICATION_BYTES),
+                   max_body_bytes=MAX_PUBLICATION_BYTES, changes_policy=True),
         AdminRoute("POST", "/leases/{name}", quotas.take, "Take or renew a lease.", "admin",
                    body=LeaseWish, answer="`held`, `fence`, `holder`, `seconds_left`."),
         AdminRoute("POST", "/leases/{name}/release", quotas.give, "Give a lease back.", "admin",

@@ -38,6 +38,11 @@ _UNVERIFIED: Options = {
 }  # fmt: skip  claims are checked below, by the database's clock
 
 
+def looks_like_token(text: str) -> bool:
+    """Whether this has the shape of a JSON Web Token."""
+    return _SHAPE.fullmatch(text) is not None
+
+
 class TokenVerifier:
     """The issuers in force. Others take over the keys of those that stay."""
 
@@ -81,7 +86,7 @@ class TokenVerifier:
 
         Raises ``ApiError``: 401 for one that is refused, 503 if it cannot be checked now.
         """
-        if not _SHAPE.fullmatch(text) or not self._by_issuer:
+        if not looks_like_token(text) or not self._by_issuer:
             return None
         if len(text) > MAX_TOKEN:
             raise _refused("it is too large")

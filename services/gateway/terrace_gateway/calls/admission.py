@@ -32,10 +32,7 @@ def violations(
     policy: EffectivePolicy, needs: Needs, *, address: str, now: datetime
 ) -> Iterator[Violation]:
     """Rules of ``policy`` that a request from ``address`` breaks at ``now``."""
-    if not policy.open_at(now):
-        yield Violation("hours", "the policy of this key does not allow calls at this time")
-    if not policy.admits(address):
-        yield Violation("networks", "the policy of this key does not allow calls from this address")
+    yield from _of_place_and_time(policy, address=address, now=now)
     for feature in sorted(needs.features & policy.denied_features):
         yield Violation("features", f"the policy of this key does not allow {feature}", feature)
     limit = policy.max_context_tokens
@@ -71,6 +68,24 @@ def admit(principal: Principal, needs: Needs, *, address: str, now: datetime) ->
     if principal.audit is None:
         return []
     return list(violations(principal.audit, needs, address=address, now=now))
+
+
+def admit_to_list(principal: Principal, *, address: str, now: datetime) -> list[Violation]:
+    """As ``admit``, of a caller that asks what there is: none of its calls would pass."""
+    for violation in _of_place_and_time(principal.policy, address=address, now=now):
+        raise ApiError(POLICY_DENIED, violation.message)
+    if principal.audit is None:
+        return []
+    return list(_of_place_and_time(principal.audit, address=address, now=now))
+
+
+def _of_place_and_time(
+    policy: EffectivePolicy, *, address: str, now: datetime
+) -> Iterator[Violation]:
+    if not policy.open_at(now):
+        yield Violation("hours", "the policy of this key does not allow calls at this time")
+    if not policy.admits(address):
+        yield Violation("networks", "the policy of this key does not allow calls from this address")
 
 
 def output_limit(

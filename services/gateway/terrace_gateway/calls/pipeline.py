@@ -132,9 +132,10 @@ class ModelCalls:
                 asked, principal.policy, request_id=call.request_id, excluded=excluded
             )
         except NoCandidateError as error:
+            unknown = error.code == MODEL_NOT_FOUND
             raise ApiError(
                 error.code,
-                self._models_instead(call) if error.code == MODEL_NOT_FOUND else error.message,
+                self._models_instead(call, excluded) if unknown else error.message,
                 param="model",
                 retry_after_seconds=error.retry_after_seconds,
             ) from None
@@ -145,15 +146,12 @@ class ModelCalls:
                 self._note(call, "would_deny", "model", {"why": told}, first.model.name)
         return match.candidates
 
-    def _models_instead(self, call: Call) -> str:
-        governance = call.snapshot.governance
-        names = [
-            model.name
-            for model in governance.models
-            if call.principal.policy.allows_model(model.name, model.provider)
-            and not model.hidden
-            and call.request.surface in model.served_on(governance.provider_of(model))
-        ]
+    def _models_instead(self, call: Call, excluded: Excluded) -> str:
+        names = self._runtime.matcher.visible(
+            call.principal.policy,
+            surfaces=frozenset((call.request.surface,)),
+            excluded=excluded,
+        )
         listed = ", ".join(names[:MAX_NAMES_SHOWN]) + (", ..." if names[MAX_NAMES_SHOWN:] else "")
         asked = call.request.asked_model[:MAX_NAME_SHOWN]
         return (

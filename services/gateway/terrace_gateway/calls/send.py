@@ -32,6 +32,7 @@ from terrace_gateway.surfaces.surface import (
     read_answer,
 )
 from terrace_gateway.surfaces.upstream_request import UpstreamRequest
+from terrace_gateway.surfaces.usage import with_embeddings_usage
 from terrace_gateway.upstream.http_connection import ConnectionBrokenError
 from terrace_gateway.upstream.port import (
     BeforeSend,
@@ -297,6 +298,7 @@ class _Sending:
             usage = self._answers.usage(answer)
         if self._counted_apart:
             usage = Usage(response.input_tokens, 0) if response.input_tokens else None
+            answer = with_embeddings_usage(answer, usage)
         await self._attempts.close(self._attempt, self._ending, usage, "response")
         self._succeeded()
         if untouched:

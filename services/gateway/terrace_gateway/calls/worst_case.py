@@ -13,15 +13,16 @@ def worst_case(candidate: Candidate, upstream: UpstreamRequest, snapshot: Snapsh
     if upstream.free:
         return Amounts(0, 0, 0)
     defaults = snapshot.governance.defaults
+    images, tokens_per_image = upstream.image_count, candidate.model.max_tokens_per_image
     tokens = upstream.bound_bytes + defaults.reservation_overhead_tokens
-    if upstream.image_count:
-        tokens += upstream.image_count * _tokens_per_image(candidate)
+    tokens += images * (tokens_per_image or 0)
     output = max(upstream.max_output_tokens, upstream.least_output_tokens)
     try:
         money = candidate.quote.worst_case(
             input_tokens=tokens,
             output_tokens=output,
-            images=upstream.image_count,
+            images=images,
+            tokens_per_image=tokens_per_image,
             cache_writes=upstream.cache_writes,
         )
     except UnpricedError as error:
@@ -31,14 +32,3 @@ def worst_case(candidate: Candidate, upstream: UpstreamRequest, snapshot: Snapsh
             param="model",
         ) from None
     return Amounts(tokens, output, money)
-
-
-def _tokens_per_image(candidate: Candidate) -> int:
-    most = candidate.model.max_tokens_per_image
-    if most is None:
-        raise ApiError(
-            UNPRICED,
-            f"{candidate.model.name} does not say what an image costs at most",
-            param="model",
-        )
-    return most

@@ -19,13 +19,14 @@ ON CONFLICT (expires_on, request_id) DO NOTHING
 _SELECT = """
 SELECT request_id, expires_on, captured_at, key_id, org, team, "user", app, surface, model, kek,
        wrapped_key, nonce, sealed
-FROM capture WHERE request_id = %s ORDER BY captured_at LIMIT 1
+FROM capture WHERE request_id = %s AND expires_on > (clock_timestamp() AT TIME ZONE 'UTC')::date
+ORDER BY captured_at LIMIT 1
 """
 _DROP = "SELECT drop_ended_captures()"
 
 
 class CaptureStore:
-    """Writes, reads and forgets. Raises ``AuthorityUnavailableError`` while Postgres is away."""
+    """Writes and reads. Raises ``AuthorityUnavailableError`` while Postgres is away."""
 
     def __init__(self, database: Database, sealer: Sealer) -> None:
         self._database = database
@@ -53,7 +54,8 @@ class CaptureStore:
             )  # fmt: skip
 
     async def read(self, connection: Connection, request_id: str) -> dict[str, Any] | None:
-        """One capture, opened; ``None``: there is none (any more). Raises ``KeyWrappingError``."""
+        """One capture, opened; ``None``: there is none (any more), or it has ended and is not
+        dropped yet. Raises ``KeyWrappingError``."""
         async with connection.cursor(row_factory=dict_row) as cursor:
             await cursor.execute(_SELECT, (request_id,))
             row = await cursor.fetchone()
@@ -69,9 +71,11 @@ class CaptureStore:
         row["expires_on"] = row["expires_on"].isoformat()
         return {**row, **cast("dict[str, Any]", json.loads(plain))}
 
-    async def forget(self) -> int:
-        """Drop what has ended; how many days of it."""
-        async with self._database.connection() as connection:
-            cursor = await connection.execute(_DROP)
-            row = await cursor.fetchone()
-        return 0 if row is None else int(row[0])
+
+async def forget_ended(database: Database) -> int:
+    """Drop what has ended; how many days of it. Needs no key. Raises
+    ``AuthorityUnavailableError``."""
+    async with database.connection() as connection:
+        cursor = await connection.execute(_DROP)
+        row = await cursor.fetchone()
+    return 0 if row is None else int(row[0])

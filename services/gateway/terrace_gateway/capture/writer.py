@@ -14,7 +14,7 @@ from terrace_gateway.calls.ports import AuthorityUnavailableError
 from terrace_gateway.capture.cipher import Sealer
 from terrace_gateway.capture.key_wrapping import KeyWrappingError
 from terrace_gateway.capture.record import CapturedCall, bounded
-from terrace_gateway.capture.store import CaptureStore
+from terrace_gateway.capture.store import CaptureStore, forget_ended
 from terrace_gateway.database import Database
 from terrace_gateway.guardrails.local import masked_texts
 from terrace_gateway.guardrails.personal_rules import personal_rules
@@ -38,6 +38,7 @@ class CaptureWriter:
     """Takes captures without waiting; redacts, encrypts and stores them one after the other.
 
     Nothing is stored that was not redacted and encrypted: without a key, everything is dropped.
+    What has ended is forgotten in any case.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class CaptureWriter:
         told: Callable[[Result], object] | None = None,
     ) -> None:
         """``told`` hears what became of each capture."""
+        self._database = database
         self.store = None if cipher is None else CaptureStore(database, cipher)
         self.results: Counter[Result] = Counter()
         self._told = told
@@ -132,13 +134,12 @@ class CaptureWriter:
 
     async def _forget(self) -> None:
         while True:
-            if self.store is not None:
-                try:
-                    dropped = await self.store.forget()
-                    if dropped:
-                        log.info("captures_forgotten", days=dropped)
-                except (AuthorityUnavailableError, psycopg.Error) as error:
-                    log.warning("captures_not_forgotten", error=type(error).__name__)
+            try:
+                dropped = await forget_ended(self._database)
+                if dropped:
+                    log.info("captures_forgotten", days=dropped)
+            except (AuthorityUnavailableError, psycopg.Error) as error:
+                log.warning("captures_not_forgotten", error=type(error).__name__)
             await asyncio.sleep(FORGET_SECONDS)
 
     def _tell(self, result: Result) -> None:

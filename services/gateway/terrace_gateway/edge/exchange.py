@@ -6,7 +6,7 @@ import structlog
 from opentelemetry.trace import Span
 
 from terrace_common.telemetry import semconv, trace_id_of
-from terrace_gateway.calls.admission import admit
+from terrace_gateway.calls.admission import admit, admit_to_list
 from terrace_gateway.calls.attempt import UnrecordedError
 from terrace_gateway.calls.pipeline import ModelCalls
 from terrace_gateway.calls.ports import (
@@ -32,7 +32,7 @@ from terrace_gateway.edge.errors import (
 from terrace_gateway.edge.presented import check_host, presented_token
 from terrace_gateway.edge.routes import Match
 from terrace_gateway.frozen import frozen
-from terrace_gateway.matching import NoCandidateError
+from terrace_gateway.matching import Excluded, NoCandidateError
 from terrace_gateway.matching.hints import parse_hints
 from terrace_gateway.policy.snapshot import Snapshot
 from terrace_gateway.runtime import Runtime
@@ -211,17 +211,19 @@ class Exchange:
             raise ApiError(MODEL_NOT_FOUND, "there is no such model for this key", param="model")
         await self._client.respond(200, JSON_HEADERS, model_body(found.name, self._arrival.shape))
 
-    def _visible(self, admitted: Admitted) -> list[str]:
-        policy, snapshot = admitted.principal.policy, admitted.snapshot
-        return [
-            model.name
-            for model in snapshot.governance.models
-            if policy.allows_model(model.name, model.provider)
-            and not model.hidden
-            and model.name not in snapshot.undeployed
-            and model.name not in snapshot.killed_models
-            and model.provider not in snapshot.killed_providers
-        ]
+    def _visible(self, admitted: Admitted) -> tuple[str, ...]:
+        principal, snapshot = admitted.principal, admitted.snapshot
+        now = self._runtime.clock.database_now()
+        for violation in admit_to_list(principal, address=self._arrival.address, now=now):
+            self._note("would_deny", violation.rule, None)
+        return self._runtime.matcher.visible(
+            principal.policy,
+            surfaces=principal.surfaces,
+            excluded=Excluded(
+                models=snapshot.killed_models | snapshot.undeployed,
+                providers=snapshot.killed_providers,
+            ),
+        )
 
     def _unavailable(self) -> ApiError:
         told = "keys and policies cannot be checked now"

@@ -16,7 +16,6 @@ from terrace_gateway.edge.client import LEAVING, Client
 from terrace_gateway.edge.exchange import Arrival, Exchange
 from terrace_gateway.edge.routes import Match, error_shape, is_bedrock, match_route, meant_route
 from terrace_gateway.policy.feed import NOT_IN_FORCE
-from terrace_gateway.policy.seed import NOT_APPLIED
 from terrace_gateway.runtime import Runtime
 from terrace_gateway.surfaces.surface import JSON_HEADERS
 
@@ -120,6 +119,10 @@ class PublicApp:
 
     def _governance_problem(self) -> str | None:
         """Strangers see the line of the log that has the words, and nothing of the words."""
-        if self._runtime.policy.problem is not None:
+        policy = self._runtime.policy
+        if policy.problem is not None:
             return NOT_IN_FORCE
-        return None if self._runtime.deployment.problem is None else NOT_APPLIED
+        trouble = self._runtime.deployment.trouble(
+            policy.current().snapshot if policy.ready else None
+        )
+        return None if trouble is None else trouble.line

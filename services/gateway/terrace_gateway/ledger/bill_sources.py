@@ -1,9 +1,11 @@
 """A provider's own word on attempts: its bill API, or Bedrock's log of invocations."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Protocol
 
 import aiohttp
@@ -17,6 +19,14 @@ from terrace_gateway.ledger.invocation_log import (
 from terrace_gateway.ledger.provider_bill import Billed, BillUnreachableError, read_bill
 
 PARALLEL_READS = 8
+SECOND_LOOK_SECONDS = 24 * 3600
+"""So long a refusal is looked for of which nothing can be proved: it counts nothing already."""
+MAX_SILENCE = timedelta(minutes=30)
+"""Between two lines of a log. Longer, it may have been off, and what is missing may be billed."""
+CLOCKS = timedelta(minutes=5)
+"""The time of a line is Bedrock's clock, ours is the database's."""
+LATE = timedelta(hours=1)
+"""So long after its call's end a line is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +52,21 @@ class Candidate:
     """Tokens that its answer said were written into the cache for 5 minutes."""
     named: bool = True
     """The log would have its name: that it is missing there says something."""
+    hard_limit_seconds: int = 0
+    """After which its call was given up; 0: not known."""
+
+    @property
+    def is_past(self) -> bool:
+        """A refusal that was looked for long enough."""
+        return self.state == "free" and self.age_seconds > SECOND_LOOK_SECONDS
 
 
 Rate = Callable[[Candidate, Usage], Awaitable[int | None]]
 """What one call of the attempt cost, with this usage and the request's images, at the price that
 the attempt was reserved at; ``None``: it is not known."""
+SentHere = Callable[[Sequence[Candidate]], Awaitable[Collection[str]]]
+"""Ids of those whose bill is in the log that is read now, if there is one. Others may be billed in
+another: that they are missing here says nothing."""
 
 
 class BillSource(Protocol):
@@ -63,10 +83,11 @@ class BillSource(Protocol):
 class BillApi:
     """An API that is asked attempt by attempt."""
 
-    def __init__(self, bill_url: str, *, grace_seconds: float) -> None:
+    def __init__(self, bill_url: str, *, grace_seconds: float, sent_here: SentHere) -> None:
         """An attempt younger than ``grace_seconds`` may be missing without being free."""
         self._bill_url = bill_url
         self._grace_seconds = grace_seconds
+        self._sent_here = sent_here
 
     async def billed(self, candidates: Sequence[Candidate]) -> dict[str, Billed]:
         """See ``BillSource``."""
@@ -91,6 +112,12 @@ class BillApi:
             await asyncio.gather(*(one(candidate) for candidate in candidates))
         if failed:
             raise failed[0]
+        missing = [one for one in candidates if one.attempt_id in found]
+        missing = [one for one in missing if found[one.attempt_id].calls == 0]
+        here = await self._sent_here(missing)
+        for candidate in missing:
+            if candidate.attempt_id not in here and not candidate.is_past:
+                del found[candidate.attempt_id]
         return found
 
 
@@ -104,14 +131,18 @@ class BedrockBill:
         *,
         grace_seconds: float,
         longest_call_seconds: float,
+        sent_here: SentHere,
     ) -> None:
-        """A missing line says "not billed" only of an attempt that it would name, only
-        ``grace_seconds`` after the call must have ended, and only when the log has newer lines: it
-        may be late, or switched off."""
+        """A missing line says "not billed" only of an attempt that it would name, and that was sent
+        where this log is; only ``grace_seconds`` after the call must have ended; and only if the
+        log was on from before the call until after its end: from a line that is not younger than
+        the attempt to one that is not older than its end there is no silence of more than
+        ``MAX_SILENCE``."""
         self._log = log
         self._rate = rate
         self._grace_seconds = grace_seconds
-        self._longest = timedelta(seconds=longest_call_seconds)
+        self._longest = longest_call_seconds
+        self._sent_here = sent_here
 
     async def billed(self, candidates: Sequence[Candidate]) -> dict[str, Billed]:
         """See ``BillSource``."""
@@ -123,36 +154,54 @@ class BedrockBill:
             for candidate in candidates
             if candidate.upstream_request_id is not None
         }
-        moments = [candidate.opened_at for candidate in candidates]
-        # The margin: the time of a line is Bedrock's clock, ours is the database's.
-        begin = min(moments) - timedelta(minutes=5)
-        end = max(moments) + self._longest + timedelta(hours=1)
+        open_ones = [one for one in candidates if one.state != "settled"]
+        spans, near = self._spans(candidates), self._spans(open_ones)
         lines: dict[str, list[InvocationLine]] = {}
+        moments: set[datetime] = set()
 
-        def read() -> datetime:
-            newest = begin
-            for line in self._log.lines(begin, end):
-                newest = max(newest, line.at)
-                attempt_id = line.attempt_id or by_request.get(line.request_id)
-                if attempt_id in by_attempt:
-                    lines.setdefault(attempt_id, []).append(line)
-            return newest
+        def read() -> None:
+            for begin, end in spans:
+                for line in self._log.lines(begin, end):
+                    if _within(near, line.at):
+                        moments.add(line.at)
+                    attempt_id = line.attempt_id or by_request.get(line.request_id)
+                    if attempt_id in by_attempt:
+                        lines.setdefault(attempt_id, []).append(line)
 
         try:
-            newest = await asyncio.to_thread(read)
+            await asyncio.to_thread(read)
         except InvocationLogError as error:
             raise BillUnreachableError(str(error)) from error
-        found: dict[str, Billed] = {}
-        for attempt_id, candidate in by_attempt.items():
-            if attempt_id in lines:
-                found[attempt_id] = await billed_by(lines[attempt_id], candidate, self._rate)
-            elif (
-                candidate.named
-                and candidate.age_seconds > self._longest.total_seconds() + self._grace_seconds
-                and newest > candidate.opened_at
-            ):
-                found[attempt_id] = Billed(0, False, 0, 0, 0, "upstream_error")
+        found = {
+            attempt_id: await billed_by(of_it, by_attempt[attempt_id], self._rate)
+            for attempt_id, of_it in lines.items()
+        }
+        seen = sorted(moments)
+        missing = [
+            one
+            for one in open_ones
+            if one.attempt_id not in found
+            and one.named
+            and one.age_seconds > self._seconds(one) + self._grace_seconds
+            and _was_on(seen, one.opened_at, self._end(one))
+        ]
+        past = {one.attempt_id for one in candidates if one.is_past} - found.keys()
+        for attempt_id in past.union(await self._sent_here(missing)):
+            found[attempt_id] = Billed(0, False, 0, 0, 0, "upstream_error")
         return found
+
+    def _seconds(self, candidate: Candidate) -> float:
+        """How long its call can have been."""
+        return max(self._longest, candidate.hard_limit_seconds)
+
+    def _end(self, candidate: Candidate) -> datetime:
+        return candidate.opened_at + timedelta(seconds=self._seconds(candidate))
+
+    def _spans(self, candidates: Iterable[Candidate]) -> list[tuple[datetime, datetime]]:
+        """When lines of these can have been written, and those before and after them."""
+        return _merged(
+            (one.opened_at - MAX_SILENCE - CLOCKS, self._end(one) + LATE) for one in candidates
+        )
 
     async def named(self, begin: datetime, end: datetime) -> list[InvocationLine]:
         """Lines of this time that name an attempt, by time. Raises ``BillUnreachableError``."""
@@ -165,6 +214,30 @@ class BedrockBill:
         except InvocationLogError as error:
             raise BillUnreachableError(str(error)) from error
         return sorted(lines, key=lambda line: (line.at, line.request_id))
+
+
+def _merged(spans: Iterable[tuple[datetime, datetime]]) -> list[tuple[datetime, datetime]]:
+    """The same time in as few spans, by time: what lies between attempts is not read."""
+    found: list[tuple[datetime, datetime]] = []
+    for begin, end in sorted(spans):
+        if found and begin <= found[-1][1] + LATE:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((begin, end))
+    return found
+
+
+def _within(spans: Sequence[tuple[datetime, datetime]], moment: datetime) -> bool:
+    at = bisect_right(spans, moment, key=lambda span: span[0]) - 1
+    return at >= 0 and moment <= spans[at][1]
+
+
+def _was_on(moments: Sequence[datetime], begin: datetime, end: datetime) -> bool:
+    """Whether a log with lines of these moments, sorted, was on from ``begin`` to ``end``."""
+    first, last = bisect_right(moments, begin) - 1, bisect_left(moments, end)
+    if first < 0 or last == len(moments):
+        return False
+    return all(later - one <= MAX_SILENCE for one, later in pairwise(moments[first : last + 1]))
 
 
 async def billed_by(lines: Sequence[InvocationLine], candidate: Candidate, rate: Rate) -> Billed:

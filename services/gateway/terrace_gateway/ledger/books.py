@@ -8,8 +8,6 @@ from terrace_gateway.database import Database
 from terrace_gateway.ledger.cursor import SettledIds
 
 SETTLING_SECONDS = 1.0
-DROP_SECONDS = 1800
-"""A month of rows is read twice; nobody is locked out meanwhile."""
 
 SPEND_COLUMNS: dict[str, LiteralString] = {
     "team": "team",
@@ -88,13 +86,6 @@ SELECT c.writer, c.replica, c.seq, encode(c.hash, 'hex') AS hash, c.position, c.
 FROM chain c LEFT JOIN anchor a USING (writer)
 WHERE c.writer > %(after)s GROUP BY c.writer ORDER BY c.writer LIMIT %(limit)s
 """
-_OLD_MONTHS: LiteralString = """
-SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-WHERE i.inhparent = 'ledger_entry'::regclass AND c.relname ~ '^ledger_entry_[0-9]{6}$'
-  AND c.relname < 'ledger_entry_' || to_char(
-      (clock_timestamp() AT TIME ZONE 'UTC') - make_interval(months => %s), 'YYYYMM')
-ORDER BY 1
-"""
 _AUDIT: LiteralString = """
 SELECT audit_id, actor, action, subject, reason, detail, created_at FROM audit
 WHERE audit_id > %(after)s AND audit_id <= %(settled)s ORDER BY audit_id LIMIT %(limit)s
@@ -147,20 +138,6 @@ class BookStore:
         """Administrative changes, by id, as ``entries``."""
         settled = await self._audit_ids.wait(SETTLING_SECONDS)
         return await self._all(_AUDIT, {"settled": settled, "after": after, "limit": limit})
-
-    async def drop_months(self, keep: int) -> dict[str, int]:
-        """Drop months before the last ``keep``; each must have been exported whole.
-
-        Returns rows by table. Raises ``psycopg.errors.CheckViolation`` that names the days.
-        """
-        dropped: dict[str, int] = {}
-        async with self._database.long_connection(DROP_SECONDS) as connection:
-            cursor = await connection.execute(_OLD_MONTHS, (keep,))
-            for (name,) in await cursor.fetchall():
-                done = await connection.execute("SELECT drop_ledger_partition(%s)", (name,))
-                row = await done.fetchone()
-                dropped[name] = 0 if row is None else row[0]
-        return dropped
 
     async def _all(self, query: LiteralString, values: dict[str, Any]) -> list[DictRow]:
         async with self._database.connection() as connection:

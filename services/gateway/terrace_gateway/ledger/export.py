@@ -1,37 +1,42 @@
 """Days of the ledger as Parquet in an object store. Needs the extra ``terrace-gateway[export]``.
 
 A day is written in parts; a manifest beside them says how many rows, each part's digest, the heads
-of chains, and which entries of each chain these are (first, last, the last one's hash). An object
-is never overwritten: a day that has grown since is written again whole, under another name. The
-same again does nothing.
+of chains, and which entries of each chain these are (first, last, the last one's hash). Names
+follow from the contents, so that an object is never overwritten and what is there under a name is
+the same: a day that has grown since is written again whole, beside. The same again does nothing.
+
+Only entries are taken before which none comes into the ledger any more: see ``cursor``.
 """
 
 import asyncio
 import hashlib
-import io
 import json
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import astuple, dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import Any, LiteralString, cast
+from typing import Any, LiteralString
 
-from psycopg.rows import dict_row
+import structlog
 
 from terrace_gateway.calls.ports import AuthorityUnavailableError
 from terrace_gateway.database import Database
-from terrace_gateway.ledger.object_store import ObjectStore
+from terrace_gateway.ledger.cursor import SettledIds
+from terrace_gateway.ledger.export_days import list_days
+from terrace_gateway.ledger.exported import DayRecord, NotStoredError, check_stored
+from terrace_gateway.ledger.object_store import ObjectStore, store_named
+from terrace_gateway.ledger.parts import PartWriter, need_parquet
+
+log = structlog.get_logger()
 
 PART_ROWS = 50_000
 PAGE_ROWS = 5_000
 DAY_SECONDS = 24 * 3600
-_JSON_COLUMNS = ("charges", "detail")
-_DAYS: LiteralString = """
-SELECT e.tableoid::regclass::text AS partition, (e.opened_at AT TIME ZONE 'UTC')::date AS day,
-       count(*) AS rows, max(e.entry_id) AS last_entry_id
-FROM ledger_entry e WHERE e.opened_at < %s GROUP BY 1, 2
-ORDER BY 2, 1
-"""
+SETTLING_SECONDS = 30.0
+"""So long transactions that write are waited for: a shipper's end within seconds."""
+_DIGITS = 16
 _KNOWN: LiteralString = (
-    "SELECT rows, last_entry_id FROM ledger_export WHERE partition_name = %s AND day = %s"
+    "SELECT day::text, rows, last_entry_id, location, digest, stored_digest FROM ledger_export"
+    " WHERE partition_name = %s AND day = coalesce(%s, day) ORDER BY day"
 )
 _ROWS: LiteralString = (
     "SELECT * FROM ledger_entry WHERE opened_at >= %(begin)s AND opened_at < %(end)s"
@@ -39,15 +44,19 @@ _ROWS: LiteralString = (
     " AND entry_id <= %(last)s ORDER BY entry_id LIMIT %(limit)s"
 )
 _RECORD: LiteralString = (
-    "INSERT INTO ledger_export (partition_name, day, rows, last_entry_id, location, digest)"
-    " VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (partition_name, day) DO UPDATE SET"
+    "INSERT INTO ledger_export (partition_name, day, rows, last_entry_id, location, digest,"
+    " stored_digest) VALUES (%s, %s, %s, %s, %s, %s, %s)"
+    " ON CONFLICT (partition_name, day) DO UPDATE SET"
     " rows = excluded.rows, last_entry_id = excluded.last_entry_id, location = excluded.location,"
-    " digest = excluded.digest, exported_at = clock_timestamp()"
+    " digest = excluded.digest, stored_digest = excluded.stored_digest,"
+    " exported_at = clock_timestamp()"
 )
-
-
-class ExportUnavailableError(RuntimeError):
-    """pyarrow is not installed."""
+# Unless it has been recorded anew meanwhile.
+_STORED: LiteralString = (
+    "UPDATE ledger_export SET stored_digest = %s"
+    " WHERE partition_name = %s AND (day, rows, last_entry_id, location, digest)"
+    " = (%s::date, %s, %s, %s, %s)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,57 +79,83 @@ class LedgerExport:
         self._database = database
         self._objects = objects
         self._prefix = prefix
+        self._ids = SettledIds(database, "SELECT last_value FROM ledger_entry_id_seq")
 
     async def export(self, *, before: datetime) -> list[ExportedDay]:
-        """Every day that ended before this moment and is not exported as it is now.
+        """As ``days``, all at once."""
+        return [day async for day in self.days(before=before)]
+
+    async def days(self, *, before: datetime) -> AsyncGenerator[ExportedDay]:
+        """Every day that ended before this moment and is not exported as it is now, once it is.
 
         Raises ``ExportUnavailableError``, ``AuthorityUnavailableError``, ``ObjectStoreError``.
         """
-        _parquet()
+        need_parquet()
         midnight = before.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-        async with self._database.connection() as connection:
-            days = await (await connection.execute(_DAYS, (midnight,))).fetchall()
-        done: list[ExportedDay] = []
+        settled = await self._ids.wait(SETTLING_SECONDS)
+        if not settled:
+            raise AuthorityUnavailableError("a transaction has not ended for long; try again")
+        days = await list_days(self._database, before=midnight, last_entry_id=settled)
         for partition, day, rows, last in days:
-            async with self._database.connection() as connection:
-                cursor = await connection.execute(_KNOWN, (partition, day))
-                known = await cursor.fetchone()
-            if known != (rows, last):
-                done.append(await self._day(partition, day, rows, last))
-        return done
+            if not await self._is_exported(partition, day, rows, last):
+                yield await self._day(partition, day, rows, last)
+
+    async def forget_lost(self, partition: str) -> list[str]:
+        """Days of a month whose export is not in the store as it was recorded. They count as not
+        exported from here on. Raises ``AuthorityUnavailableError``, ``ObjectStoreError``."""
+        lost: list[str] = []
+        for record, _ in await self._known(partition, None):
+            if not await self._is_stored(partition, record):
+                await self._note_stored(partition, record, None)
+                lost.append(record.day)
+        return lost
+
+    async def _is_exported(self, partition: str, day: date, rows: int, last: int) -> bool:
+        for record, stored in await self._known(partition, day):
+            if (record.rows, record.last_entry_id) != (rows, last):
+                return False
+            if stored == record.digest:
+                return True
+            if await self._is_stored(partition, record):
+                await self._note_stored(partition, record, record.digest)
+                return True
+        return False
+
+    async def _is_stored(self, partition: str, record: DayRecord) -> bool:
+        try:
+            await asyncio.to_thread(check_stored, self._objects, partition, record)
+        except NotStoredError as error:
+            log.warning("export_not_stored", month=partition, day=record.day, why=str(error))
+            return False
+        return True
+
+    async def _known(self, partition: str, day: date | None) -> list[tuple[DayRecord, str | None]]:
+        async with self._database.connection() as connection:
+            cursor = await connection.execute(_KNOWN, (partition, day))
+            return [(DayRecord(*row[:-1]), row[-1]) for row in await cursor.fetchall()]
+
+    async def _note_stored(self, partition: str, record: DayRecord, digest: str | None) -> None:
+        async with self._database.connection() as connection:
+            await connection.execute(_STORED, (digest, partition, *astuple(record)))
 
     async def _day(self, partition: str, day: date, expected: int, last: int) -> ExportedDay:
-        folder = f"{self._prefix}month={day:%Y-%m}/day={day}/{partition}-{last}/"
+        folder = f"{self._prefix}month={day:%Y-%m}/day={day}/"
         heads: dict[str, dict[str, Any]] = {}
         parts: list[dict[str, Any]] = []
-        total, after = 0, -1
-        while True:
-            rows = await self._read(partition, day, after, last)
-            if not rows:
-                break
-            after = rows[-1]["entry_id"]
-            for row in rows:
-                head = heads.setdefault(
-                    row["writer"],
-                    {"first_seq": row["seq"], "seq": 0, "hash": "", "rows": 0, "ranges": []},
-                )
-                digest = bytes(row["hash"]).hex()
-                head["first_seq"] = min(head["first_seq"], row["seq"])
-                head["rows"] += 1
-                if row["seq"] > head["seq"]:
-                    head["seq"], head["hash"] = row["seq"], digest
-                ranges: list[list[Any]] = head["ranges"]
-                if ranges and ranges[-1][1] + 1 == row["seq"]:
-                    ranges[-1][1:] = [row["seq"], digest]
-                else:
-                    ranges.append([row["seq"], row["seq"], digest])
-            body = await asyncio.to_thread(_encode, rows)
-            key = f"{folder}part-{len(parts):05d}.parquet"
-            await asyncio.to_thread(self._objects.put, key, body)
-            parts.append(
-                {"key": key, "rows": len(rows), "sha256": hashlib.sha256(body).hexdigest()}
-            )
-            total += len(rows)
+        part: PartWriter | None = None
+        after, more = -1, True
+        while more:
+            columns, page = await self._page(partition, day, after, last)
+            more = len(page) == PAGE_ROWS
+            if page:
+                after = page[-1][columns.index("entry_id")]
+                part = part or PartWriter(columns)
+                await asyncio.to_thread(_take, part, heads, columns, page)
+            if part is not None and (part.rows >= PART_ROWS or not more):
+                name = f"{folder}{partition}/part-{len(parts):05d}"
+                parts.append(await asyncio.to_thread(self._store_part, name, part))
+                part = None
+        total = sum(item["rows"] for item in parts)
         if total != expected:
             raise AuthorityUnavailableError(f"{day} changed while it was exported; try again")
         manifest = {
@@ -128,91 +163,56 @@ class LedgerExport:
             "parts": parts, "chains": heads,
         }  # fmt: skip
         text = json.dumps(manifest, sort_keys=True, indent=1).encode()
-        key = f"{folder}manifest.json"
-        await asyncio.to_thread(self._objects.put, key, text)
-        values = (
-            partition, day, total, last, f"{self._objects.location}/{key}",
-            hashlib.sha256(text).hexdigest(),
-        )  # fmt: skip
+        digest = hashlib.sha256(text).hexdigest()
+        key = f"{folder}{partition}-{last}-{total}-{digest[:_DIGITS]}/manifest.json"
+        await asyncio.to_thread(store_named, self._objects, key, text)
+        location = f"{self._objects.location}/{key}"
         async with self._database.connection() as connection:
-            await connection.execute(_RECORD, values)
+            await connection.execute(
+                _RECORD, (partition, day, total, last, location, digest, digest)
+            )
         return ExportedDay(partition, day, total, key)
 
-    async def _read(self, partition: str, day: date, after: int, last: int) -> list[dict[str, Any]]:
+    def _store_part(self, name: str, part: PartWriter) -> dict[str, Any]:
+        body = part.finish()
+        digest = hashlib.sha256(body).hexdigest()
+        key = f"{name}-{digest[:_DIGITS]}.parquet"
+        store_named(self._objects, key, body)
+        return {"key": key, "rows": part.rows, "sha256": digest}
+
+    async def _page(
+        self, partition: str, day: date, after: int, last: int
+    ) -> tuple[list[str], list[tuple[Any, ...]]]:
         begin = datetime(day.year, day.month, day.day, tzinfo=UTC)
-        rows: list[dict[str, Any]] = []
-        while len(rows) < PART_ROWS:
-            values = {
-                "begin": begin, "end": begin + timedelta(seconds=DAY_SECONDS),
-                "partition": partition, "after": rows[-1]["entry_id"] if rows else after,
-                "last": last, "limit": PAGE_ROWS,
-            }  # fmt: skip
-            async with self._database.connection() as connection:
-                cursor = connection.cursor(row_factory=dict_row)
-                await cursor.execute(_ROWS, values)
-                page = await cursor.fetchall()
-            rows += page
-            if len(page) < PAGE_ROWS:
-                break
-        return rows
+        values = {
+            "begin": begin, "end": begin + timedelta(seconds=DAY_SECONDS), "partition": partition,
+            "after": after, "last": last, "limit": PAGE_ROWS,
+        }  # fmt: skip
+        async with self._database.connection() as connection:
+            cursor = await connection.execute(_ROWS, values)
+            return [column.name for column in cursor.description or ()], await cursor.fetchall()
 
 
-def read_part(body: bytes) -> list[dict[str, Any]]:
-    """Rows of a part as the database gave them. Raises ``ExportUnavailableError``."""
-    table = _parquet().read_table(io.BytesIO(body))
-    rows = cast("list[dict[str, Any]]", table.to_pylist())
-    for row in rows:
-        for name in _JSON_COLUMNS:
-            row[name] = None if row[name] is None else json.loads(row[name])
-    return rows
-
-
-def _encode(rows: list[dict[str, Any]]) -> bytes:
-    import pyarrow as pa  # noqa: PLC0415  # pyright: ignore[reportMissingImports, reportMissingTypeStubs]
-
-    arrow = cast("Any", pa)
-    stamp, text, number = arrow.timestamp("us", tz="UTC"), arrow.string(), arrow.int64()
-    fields: list[Any] = []
-    for name in rows[0]:
-        kind = text
-        if name in ("opened_at", "closed_at", "created_at"):
-            kind = stamp
-        elif name in ("hash", "previous_hash"):
-            kind = arrow.binary()
-        elif name == "late":
-            kind = arrow.bool_()
-        elif name in _NUMBERS:
-            kind = number
-        fields.append(arrow.field(name, kind))
-    plain = [
-        row
-        | {
-            name: None if row[name] is None else json.dumps(row[name], sort_keys=True)
-            for name in _JSON_COLUMNS
-        }
-        for row in rows
-    ]
-    sink = io.BytesIO()
-    table = arrow.Table.from_pylist(plain, schema=arrow.schema(fields))
-    _parquet().write_table(table, sink, compression="zstd")
-    return sink.getvalue()
-
-
-_NUMBERS = frozenset(
-    {
-        "entry_id", "seq", "revision", "incarnation_id", "policy_version", "reserved_micro_usd",
-        "reserved_input_tokens", "reserved_output_tokens", "input_tokens", "output_tokens",
-        "cache_read_tokens", "cache_write_tokens", "cache_write_1h_tokens", "images",
-        "amount_micro_usd", "latency_ms", "first_byte_ms",
-    }
-)  # fmt: skip
-
-
-def _parquet() -> Any:
-    try:
-        from pyarrow import parquet  # noqa: PLC0415  # pyright: ignore[reportMissingImports, reportMissingTypeStubs]
-    except ImportError:
-        raise ExportUnavailableError(
-            "exporting needs pyarrow: install terrace-gateway[export]"
-        ) from None
-    return cast("Any", parquet)
+def _take(
+    part: PartWriter,
+    heads: dict[str, dict[str, Any]],
+    columns: list[str],
+    page: Sequence[tuple[Any, ...]],
+) -> None:
+    """A page into a part, and into what the manifest says of chains."""
+    part.add(page)
+    at_writer, at_seq, at_hash = (columns.index(name) for name in ("writer", "seq", "hash"))
+    for row in page:
+        seq, digest = row[at_seq], bytes(row[at_hash]).hex()
+        head = heads.setdefault(
+            row[at_writer], {"first_seq": seq, "seq": 0, "hash": "", "rows": 0, "ranges": []}
+        )
+        head["first_seq"] = min(head["first_seq"], seq)
+        head["rows"] += 1
+        if seq > head["seq"]:
+            head["seq"], head["hash"] = seq, digest
+        ranges: list[list[Any]] = head["ranges"]
+        if ranges and ranges[-1][1] + 1 == seq:
+            ranges[-1][1:] = [seq, digest]
+        else:
+            ranges.append([seq, seq, digest])

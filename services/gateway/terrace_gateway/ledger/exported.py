@@ -1,21 +1,22 @@
-"""Whether a gap of a chain is a month that was exported: not by its word, but by the manifests."""
+"""What of the ledger is stored outside of the database: not by its word, but by the manifests."""
 
 import asyncio
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, LiteralString, cast
 
 from terrace_gateway.database import Database
 from terrace_gateway.ledger.chain_check import Gap
-from terrace_gateway.ledger.object_store import ObjectStore, ObjectStoreError
+from terrace_gateway.ledger.object_store import ObjectMissingError, ObjectStore, ObjectStoreError
 
 EXPORTED = "exported: "
 _THERE: LiteralString = "SELECT to_regclass(quote_ident(%s)) IS NOT NULL"
 _DAYS: LiteralString = (
-    "SELECT day::text, rows, location, digest FROM ledger_export WHERE partition_name = %s"
+    "SELECT day::text, rows, last_entry_id, location, digest FROM ledger_export"
+    " WHERE partition_name = %s"
     " ORDER BY day"
 )
 
@@ -23,8 +24,21 @@ Island = tuple[int, int, bytes]
 """First and last entry that follow each other, and the last one's hash."""
 
 
-class _NotProvenError(Exception):
-    """Why; for people."""
+class NotStoredError(Exception):
+    """Why it cannot be relied upon; for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class DayRecord:
+    """One day of one month's table, as its export was recorded."""
+
+    day: str
+    rows: int
+    last_entry_id: int
+    location: str
+    """Of its manifest."""
+    digest: str
+    """Of its manifest."""
 
 
 class ExportedMonths:
@@ -42,7 +56,7 @@ class ExportedMonths:
         if month not in self._months:
             try:
                 self._months[month] = await self._month(month)
-            except _NotProvenError as error:
+            except NotStoredError as error:
                 self._months[month] = str(error)
         known = self._months[month]
         if isinstance(known, str):
@@ -55,24 +69,23 @@ class ExportedMonths:
     async def _month(self, month: str) -> dict[str, frozenset[Island]]:
         async with self._database.connection() as connection:
             row = await (await connection.execute(_THERE, (month,))).fetchone()
-            days = await (await connection.execute(_DAYS, (month,))).fetchall()
+            cursor = await connection.execute(_DAYS, (month,))
+            days = [DayRecord(*found) for found in await cursor.fetchall()]
         if row is None or row[0]:
-            raise _NotProvenError("the month is still there")
+            raise NotStoredError("the month is still there")
         if not days:
-            raise _NotProvenError("there is no export of it")
+            raise NotStoredError("there is no export of it")
         if self._exports is None:
-            raise _NotProvenError("no place of exports is set")
+            raise NotStoredError("no place of exports is set")
         islands: dict[str, list[Island]] = defaultdict(list)
-        for day, rows, location, digest in days:
-            manifest = await asyncio.to_thread(_manifest, self._exports, location, digest)
+        for record in days:
+            manifest = await asyncio.to_thread(read_manifest, self._exports, month, record)
             try:
-                if (manifest["partition"], manifest["day"], manifest["rows"]) != (month, day, rows):
-                    raise _NotProvenError(f"the manifest of {day} is of something else")
                 for writer, head in manifest["chains"].items():
                     for first, last, end in head["ranges"]:
                         islands[writer].append((int(first), int(last), bytes.fromhex(end)))
             except (KeyError, TypeError, ValueError, AttributeError) as error:
-                raise _NotProvenError(f"the manifest of {day} cannot be read") from error
+                raise NotStoredError(f"the manifest of {record.day} cannot be read") from error
         return {writer: frozenset(joined(parts)) for writer, parts in islands.items()}
 
 
@@ -87,15 +100,44 @@ def joined(parts: Iterable[Island]) -> list[Island]:
     return found
 
 
-def _manifest(exports: ObjectStore, location: str, digest: str) -> dict[str, Any]:
-    """What is stored there, if it is what was stored. Raises ``_NotProvenError``."""
-    key = location.removeprefix(f"{exports.location}/")
-    if key == location:
-        raise _NotProvenError(f"{location} is not in the place of exports")
+def read_manifest(exports: ObjectStore, partition: str, record: DayRecord) -> Mapping[str, Any]:
+    """What is stored, if it is what was recorded. Calls block. Raises ``NotStoredError``."""
     try:
-        text = exports.get(key)
-        if hashlib.sha256(text).hexdigest() != digest:
-            raise _NotProvenError(f"{location} is not what was written")
-        return cast("dict[str, Any]", json.loads(text))
-    except (ObjectStoreError, ValueError) as error:
-        raise _NotProvenError(f"{location} cannot be read") from error
+        return _manifest(exports, partition, record)
+    except ObjectStoreError as error:
+        raise NotStoredError(f"{record.location} cannot be read") from error
+
+
+def check_stored(exports: ObjectStore, partition: str, record: DayRecord) -> None:
+    """That manifest and parts are there as they were recorded. Reads one part at a time. Calls
+    block. Raises ``NotStoredError`` if not, ``ObjectStoreError`` if the store cannot tell."""
+    try:
+        manifest = _manifest(exports, partition, record)
+        rows = 0
+        for part in manifest["parts"]:
+            if hashlib.sha256(exports.get(part["key"])).hexdigest() != part["sha256"]:
+                raise NotStoredError(f"{part['key']} is not what its manifest says")
+            rows += part["rows"]
+        if (rows, manifest["last_entry_id"]) != (record.rows, record.last_entry_id):
+            raise NotStoredError(f"the manifest of {record.day} has other parts")
+    except ObjectMissingError as error:
+        raise NotStoredError(str(error)) from error
+    except (KeyError, TypeError) as error:
+        raise NotStoredError(f"the manifest of {record.day} cannot be read") from error
+
+
+def _manifest(exports: ObjectStore, partition: str, record: DayRecord) -> dict[str, Any]:
+    key = record.location.removeprefix(f"{exports.location}/")
+    if key == record.location:
+        raise NotStoredError(f"{record.location} is not in the place of exports")
+    text = exports.get(key)
+    if hashlib.sha256(text).hexdigest() != record.digest:
+        raise NotStoredError(f"{record.location} is not what was written")
+    try:
+        manifest = cast("dict[str, Any]", json.loads(text))
+        named = (manifest["partition"], manifest["day"], manifest["rows"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise NotStoredError(f"the manifest of {record.day} cannot be read") from error
+    if named != (partition, record.day, record.rows):
+        raise NotStoredError(f"the manifest of {record.day} is of something else")
+    return manifest

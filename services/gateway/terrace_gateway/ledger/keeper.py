@@ -11,14 +11,14 @@ from terrace_gateway.clock import Clock
 from terrace_gateway.crash_points import reach
 from terrace_gateway.database import Database
 from terrace_gateway.ledger.anchors import AnchorStore, make_anchor
+from terrace_gateway.ledger.months import Months, make_months
 from terrace_gateway.ledger.object_store import ObjectStoreError
 from terrace_gateway.ledger.shipper import Shipper
 from terrace_gateway.ledger.signing import HeadSigner
 
 log = structlog.get_logger()
 
-MONTHS_AHEAD = 2
-PARTITION_SECONDS = 3600.0
+MONTHS_SECONDS = 3600.0
 AWAY_SECONDS = 2.0
 """Between passes while the database is away, as it is at the start."""
 _ANCHOR = (
@@ -57,25 +57,31 @@ class LedgerKeeper:
         self._signer = signer
         self._every_seconds = every_seconds
         self._anchored: tuple[str, int] | None = None
+        self._missing: tuple[tuple[str, str], ...] = ()
         self.anchored = 0
         """Heads that were anchored since the start."""
         self.failures = 0
-        """Passes that failed in a row."""
+        """Passes in a row in which heads were not anchored."""
+
+    @property
+    def missing_months(self) -> int:
+        """Months that should have a table and cannot be given one; the log names them."""
+        return len(self._missing)
 
     async def run(self) -> None:
         """Until cancelled."""
-        partitions_at = float("-inf")
+        months_at = float("-inf")
         while True:
-            failed = False
-            if self._clock.monotonic() - partitions_at >= PARTITION_SECONDS:
-                if await self._kept(self.make_partitions):
-                    partitions_at = self._clock.monotonic()
-                else:
-                    failed = True
-            failed = not await self._kept(self.anchor) or failed  # whatever the months are
-            self.failures = self.failures + 1 if failed else 0
+            if not self._database.up:  # it may come back as it was before this month
+                months_at = float("-inf")
+            elif self._clock.monotonic() - months_at >= MONTHS_SECONDS:
+                asked_at = self._clock.monotonic()
+                if await self._kept(self.make_months) and not self._missing:
+                    months_at = asked_at
+            anchored = await self._kept(self.anchor)  # whatever the months are
+            self.failures = 0 if anchored else self.failures + 1
             pause = self._every_seconds
-            if not self._database.up:  # rows of a new month must not come before its partition
+            if not self._database.up:
                 pause = min(AWAY_SECONDS, pause)
             await asyncio.sleep(pause)
 
@@ -88,14 +94,17 @@ class LedgerKeeper:
             return False
         return True
 
-    async def make_partitions(self) -> list[str]:
-        """Make months ahead. Returns the new ones. Raises ``AuthorityUnavailableError``."""
+    async def make_months(self) -> Months:
+        """Make the months that are due. Raises ``AuthorityUnavailableError``, ``psycopg.Error``."""
         async with self._database.connection() as connection:
-            cursor = await connection.execute(
-                "SELECT ensure_ledger_partitions(%s)", (MONTHS_AHEAD,)
-            )
-            row = await cursor.fetchone()
-        return [] if row is None else list(row[0])
+            months = await make_months(connection)
+        if months.made:
+            log.info("ledger_months_made", months=months.made, moved_rows=months.moved_rows)
+        if months.missing != self._missing:
+            self._missing = months.missing
+            for name, why in months.missing:
+                log.error("ledger_month_not_made", month=name, why=why)
+        return months
 
     async def anchor(self) -> int:
         """Anchor every head that moved. Returns how many.

@@ -1,8 +1,10 @@
 """Where each provider's own log is read, by the governance in force."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from terrace_common.governance import BedrockProvider, Governance
+from terrace_gateway.ledger.bill_places import BillPlaces
 from terrace_gateway.ledger.bill_sources import BedrockBill, BillApi, BillSource
 from terrace_gateway.ledger.invocation_log import (
     BucketInvocationLog,
@@ -22,6 +24,7 @@ class LogSources:
         self,
         governance: Callable[[], Governance],
         prices: RecordedPrices,
+        places: BillPlaces,
         *,
         bedrock_log: str | None,
         grace_seconds: float,
@@ -35,6 +38,7 @@ class LogSources:
             raise ValueError(f"{bedrock_log}: must be s3://bucket/folder or logs://group")
         self._governance = governance
         self._prices = prices
+        self._places = places
         self._bedrock_log = bedrock_log
         self._grace_seconds = grace_seconds
         self._bedrock_grace_seconds = bedrock_grace_seconds
@@ -46,13 +50,18 @@ class LogSources:
         found: dict[str, BillSource] = {}
         for provider in governance.providers:
             if provider.bill_url is not None:
-                found[provider.name] = BillApi(provider.bill_url, grace_seconds=self._grace_seconds)
+                found[provider.name] = BillApi(
+                    provider.bill_url,
+                    grace_seconds=self._grace_seconds,
+                    sent_here=partial(self._places.sent_here, provider, None),
+                )
             elif isinstance(provider, BedrockProvider) and self._bedrock_log is not None:
                 found[provider.name] = BedrockBill(
                     self._log(self._bedrock_log, provider.region),
                     self._prices.cost,
                     grace_seconds=self._bedrock_grace_seconds,
                     longest_call_seconds=governance.defaults.hard_stream_limit_seconds,
+                    sent_here=partial(self._places.sent_here, provider, self._bedrock_log),
                 )
         return found
 

@@ -53,6 +53,11 @@ class LedgerCollector:
             "Passes in a row in which heads were not anchored.",
             self._keeper.failures,
         )
+        yield GaugeMetricFamily(
+            "terrace_ledger_months_missing",
+            "Months without a table of their own; ledger_month_not_made in the log says why.",
+            self._keeper.missing_months,
+        )
         for name, text, value in (
             ("entries", "Entries committed.", shipped.entries),
             ("batches", "Transactions.", shipped.batches),

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -20,6 +21,10 @@ class ObjectStoreError(Exception):
     """The store did not do it; the message names store and reason."""
 
 
+class ObjectMissingError(ObjectStoreError):
+    """There is no such object."""
+
+
 class ObjectStore(Protocol):
     """Keys are paths with slashes. All methods raise ``ObjectStoreError``."""
 
@@ -28,7 +33,7 @@ class ObjectStore(Protocol):
         ...
 
     def get(self, key: str) -> bytes:
-        """The body."""
+        """The body. Raises ``ObjectMissingError`` if the store says that it is not there."""
         ...
 
     def keys(self, prefix: str) -> Iterator[str]:
@@ -71,7 +76,8 @@ class DirectoryObjects:
             finally:
                 part.unlink()
         except OSError as error:
-            part.unlink(missing_ok=True)
+            with suppress(OSError):
+                part.unlink()
             raise ObjectStoreError(f"{target}: {error.strerror}") from error
         return True
 
@@ -79,6 +85,8 @@ class DirectoryObjects:
         """See ``ObjectStore``."""
         try:
             return (self._path / key).read_bytes()
+        except FileNotFoundError as error:
+            raise ObjectMissingError(f"{self._path / key}: {error.strerror}") from error
         except OSError as error:
             raise ObjectStoreError(f"{self._path / key}: {error.strerror}") from error
 
@@ -144,7 +152,17 @@ class BucketObjects:
 
     def _error(self, error: Exception) -> ObjectStoreError:
         what = _code(error) if isinstance(error, ClientError) else type(error).__name__
-        return ObjectStoreError(f"bucket {self._bucket}: {what}")
+        kind = ObjectMissingError if what in ("NoSuchKey", "404") else ObjectStoreError
+        return kind(f"bucket {self._bucket}: {what}")
+
+
+def store_named(objects: ObjectStore, key: str, body: bytes) -> None:
+    """Store what its key names by its content: what is there already must be the same.
+
+    Raises ``ObjectStoreError``, also if something else is there.
+    """
+    if not objects.put(key, body) and objects.get(key) != body:
+        raise ObjectStoreError(f"{objects.location}/{key} is there, and is something else")
 
 
 def aws_client(service: str, *, region: str | None = None) -> Any:

@@ -17,8 +17,8 @@ from typing import Any
 
 from terrace_gateway.ledger.anchors import Anchor, AnchorStore, read_anchor
 from terrace_gateway.ledger.chain_check import ChainCheck, Finding
-from terrace_gateway.ledger.export import read_part
-from terrace_gateway.ledger.object_store import ObjectStore, open_objects
+from terrace_gateway.ledger.object_store import ObjectMissingError, ObjectStore, open_objects
+from terrace_gateway.ledger.parts import read_part
 from terrace_gateway.ledger.verify import Verification, entry_row
 
 
@@ -41,11 +41,18 @@ def verify_export(
         if key.endswith("/manifest.json"):
             manifest: dict[str, Any] = json.loads(objects.get(key))
             name = (manifest["partition"], manifest["day"])
-            if name not in newest or newest[name]["last_entry_id"] < manifest["last_entry_id"]:
+            if name not in newest or _size(newest[name]) < _size(manifest):
                 newest[name] = manifest
+            elif _same_entries_differ(newest[name], manifest):
+                text = f"{key} has other entries than another manifest of as many"
+                result.add([Finding("changed", "", 0, text)])
     for manifest in newest.values():
         for part in manifest["parts"]:
-            body = objects.get(part["key"])
+            try:
+                body = objects.get(part["key"])
+            except ObjectMissingError as error:
+                result.add([Finding("missing", "", 0, str(error))])
+                continue
             if hashlib.sha256(body).hexdigest() != part["sha256"]:
                 text = f"{part['key']} is not what its manifest says"
                 result.add([Finding("changed", "", 0, text)])
@@ -65,6 +72,15 @@ def verify_export(
         result.entries += len(entries)
         result.chains += 1
     return result
+
+
+def _size(manifest: dict[str, Any]) -> tuple[int, int]:
+    """Grows with a day: entries are only added."""
+    return manifest["rows"], manifest["last_entry_id"]
+
+
+def _same_entries_differ(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return _size(one) == _size(other) and one["chains"] != other["chains"]
 
 
 def _anchors(

@@ -5,13 +5,15 @@ free; with ``recheck_hours`` also those that were settled from usage. Attempts t
 serving are never touched: they are still open. Each provider that has a log is asked about its own
 oldest ones, so that none waits behind those of another.
 
-A missing line says something only of an attempt that the log would have named. No log has askings
-of guardrails. Bedrock's names an attempt that the guard named (see ``NAMED_ATTEMPT_PREFIX``) or has
+A missing line says something only of an attempt that the log would have named, that was sent where
+this log is (``bill_places``), and while the log was on (``bill_sources``). No log has askings of
+guardrails. Bedrock's names an attempt that the guard named (see ``NAMED_ATTEMPT_PREFIX``) or has
 a request id of; others are looked for during a day, and only a line decides.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, LiteralString
 
 import structlog
@@ -21,7 +23,12 @@ from terrace_common.names import NAMED_ATTEMPT_PREFIX
 from terrace_gateway.calls.ports import AuthorityUnavailableError
 from terrace_gateway.crash_points import reach
 from terrace_gateway.database import Database
-from terrace_gateway.ledger.bill_sources import BedrockBill, BillSource, Candidate
+from terrace_gateway.ledger.bill_sources import (
+    SECOND_LOOK_SECONDS,
+    BedrockBill,
+    BillSource,
+    Candidate,
+)
 from terrace_gateway.ledger.provider_bill import Billed, BillUnreachableError
 from terrace_gateway.ledger.reaper import SILENT_SECONDS
 from terrace_gateway.ledger.strangers import unknown_to_ledger
@@ -30,8 +37,9 @@ log = structlog.get_logger()
 
 WRITER = "reconcile"
 PASS_LIMIT = 10_000
-SECOND_LOOK_SECONDS = 24 * 3600
 MAX_DRIFTS = 100
+RECHECK_SECONDS = 300
+"""So long the settled attempts of a recheck may take to be found."""
 
 
 _PREFIX: LiteralString = NAMED_ATTEMPT_PREFIX
@@ -56,26 +64,31 @@ _CLOSED_NAMED = _named("surface", "upstream_request_id")
 _OLD = _asked(_OLD_NAMED, "NULL")
 _OPEN = _asked(_OPEN_NAMED, "record ->> 'purpose'")
 
+# The oldest first; what could not be decided for a week lets younger ones pass.
 _CANDIDATES: LiteralString = f"""
+SELECT * FROM (
 SELECT attempt_id, provider, CASE state WHEN 'settled' THEN 'free' ELSE state END,
        extract(epoch FROM clock_timestamp() - opened_at)::float, opened_at, model,
        NULL::text, true, deployment, price_version, NULL::bigint, 0::bigint, 0::bigint,
-       {_OLD_NAMED}
+       {_OLD_NAMED}, hard_limit_seconds
 FROM attempt WHERE provider = %(provider)s AND {_OLD}
   AND (state = 'unknown' OR (state = 'settled' AND outcome = 'upstream_error'))
 UNION ALL
 SELECT attempt_id, provider, state, extract(epoch FROM clock_timestamp() - opened_at)::float,
        opened_at, record ->> 'model', upstream_request_id, false, record ->> 'deployment',
        record ->> 'price_version', (record ->> 'policy_version')::bigint,
-       coalesce((record ->> 'images')::bigint, 0), 0::bigint, {_OPEN_NAMED}
+       coalesce((record ->> 'images')::bigint, 0), 0::bigint, {_OPEN_NAMED},
+       hard_limit_seconds
 FROM open_attempt WHERE provider = %(provider)s AND state IN ('unknown', 'free') AND {_OPEN}
-ORDER BY 5 LIMIT %(limit)s
+) c
+ORDER BY opened_at < clock_timestamp() - interval '7 days', opened_at LIMIT %(limit)s
 """  # noqa: S608  constants of this module
 # "Not billed" is looked at again: a request that was on its way may have been billed since.
 _SECOND_LOOKS: LiteralString = f"""
 SELECT attempt_id, provider, 'not_billed',
        extract(epoch FROM clock_timestamp() - opened_at)::float, opened_at, model, NULL::text, true,
-       deployment, price_version, NULL::bigint, 0::bigint, 0::bigint, {_OLD_NAMED}
+       deployment, price_version, NULL::bigint, 0::bigint, 0::bigint, {_OLD_NAMED},
+       hard_limit_seconds
 FROM attempt
 WHERE provider = %(provider)s AND state = 'reconciled' AND outcome = 'upstream_error'
   AND opened_at > clock_timestamp() - make_interval(secs => %(seconds)s) AND {_OLD}
@@ -83,19 +96,22 @@ UNION ALL
 SELECT attempt_id, provider, state, extract(epoch FROM clock_timestamp() - opened_at)::float,
        opened_at, record ->> 'model', upstream_request_id, false, record ->> 'deployment',
        record ->> 'price_version', (record ->> 'policy_version')::bigint,
-       coalesce((record ->> 'images')::bigint, 0), 0::bigint, {_OPEN_NAMED}
+       coalesce((record ->> 'images')::bigint, 0), 0::bigint, {_OPEN_NAMED},
+       hard_limit_seconds
 FROM open_attempt WHERE provider = %(provider)s AND state = 'not_billed' AND {_OPEN}
   AND opened_at > clock_timestamp() - make_interval(secs => %(seconds)s)
 ORDER BY 5 DESC LIMIT %(limit)s
 """  # noqa: S608  constants of this module
-_SETTLED: LiteralString = f"""
+_NOW: LiteralString = "SELECT clock_timestamp()"
+# From a constant on, not from a moment before clock_timestamp(): other months are not read.
+SETTLED: LiteralString = f"""
 SELECT attempt_id, provider, 'settled', extract(epoch FROM clock_timestamp() - opened_at)::float,
        opened_at, model, upstream_request_id, false, deployment, price_version, policy_version,
-       images, cache_write_tokens - cache_write_1h_tokens, {_CLOSED_NAMED}
+       images, cache_write_tokens - cache_write_1h_tokens, {_CLOSED_NAMED},
+       0
 FROM ledger_entry
 WHERE provider = %(provider)s AND kind = 'attempt' AND NOT late AND outcome <> 'not_sent'
-  AND purpose IS DISTINCT FROM 'guardrail'
-  AND opened_at > clock_timestamp() - make_interval(secs => %(seconds)s)
+  AND purpose IS DISTINCT FROM 'guardrail' AND opened_at > %(since)s
   AND NOT EXISTS (SELECT FROM open_attempt o WHERE o.attempt_id = ledger_entry.attempt_id)
 ORDER BY opened_at DESC LIMIT %(limit)s
 """  # noqa: S608  constants of this module
@@ -188,8 +204,7 @@ class Reconciler:
             tally.checked += len(candidates)
             group = candidates + await self._candidates(_SECOND_LOOKS, values)
             if recheck_hours:
-                seconds = recheck_hours * 3600
-                group += await self._candidates(_SETTLED, {**values, "seconds": seconds})
+                group += await self._settled(values, hours=recheck_hours)
             if group:
                 await self._provider(provider, source, group, tally)
         self.corrected += tally.trued_up + tally.not_billed + tally.drifted
@@ -216,6 +231,15 @@ class Reconciler:
         async with self._database.connection() as connection:
             cursor = await connection.execute(query, values)
             return [Candidate(*row) for row in await cursor.fetchall()]
+
+    async def _settled(self, values: Mapping[str, object], *, hours: int) -> list[Candidate]:
+        async with self._database.long_connection(RECHECK_SECONDS) as connection:
+            row = await (await connection.execute(_NOW)).fetchone()
+            if row is None:
+                raise RuntimeError("the database has no time")
+            since = row[0] - timedelta(hours=hours)
+            cursor = await connection.execute(SETTLED, {**values, "since": since})
+            return [Candidate(*found) for found in await cursor.fetchall()]
 
     async def _provider(
         self, provider: str, source: BillSource, group: list[Candidate], tally: _Tally
@@ -248,8 +272,12 @@ class Reconciler:
         if candidate.state == "settled":
             await self._recheck(candidate, bill, tally)
             return
-        written = await self._apply(candidate, bill)
+        result = await self._apply(candidate, bill)
         reach("reconcile.after-apply")
+        if result not in ("written", "same"):  # still running, or its month is not here any more
+            tally.still_open += candidate.state == "unknown" and result != "kept"
+            return
+        written = result == "written"
         tally.trued_up += bill.calls > 0 and (written or candidate.state != "not_billed")
         tally.not_billed += candidate.state == "unknown" and bill.calls == 0
 
@@ -258,7 +286,7 @@ class Reconciler:
         known = await self._known(candidate)
         if bill.calls == 0 and known > 0:
             return  # we saw its usage: a log without it has a hole
-        if not await self._apply(candidate, bill):
+        if await self._apply(candidate, bill) != "written":
             return
         tally.drifted += 1
         tally.drift_micro_usd += bill.cost_micro_usd - known
@@ -270,7 +298,8 @@ class Reconciler:
             row = await cursor.fetchone()
         return 0 if row is None else int(row[0])
 
-    async def _apply(self, candidate: Candidate, bill: Billed) -> bool:
+    async def _apply(self, candidate: Candidate, bill: Billed) -> str:
+        """As ``reconcile_entry`` answers."""
         async with self._database.connection() as connection:
             if candidate.old:
                 cursor = await connection.execute(
@@ -281,7 +310,7 @@ class Reconciler:
                     ),
                 )  # fmt: skip
                 row = await cursor.fetchone()
-                return row is not None and bool(row[0])
+                return "written" if row is not None and row[0] else "same"
             facts = {
                 "calls": bill.calls, "input_tokens": bill.input_tokens,
                 "output_tokens": bill.output_tokens, "cache_read_tokens": bill.cache_read_tokens,
@@ -294,7 +323,7 @@ class Reconciler:
                 (WRITER, self._replica, candidate.attempt_id, candidate.opened_at, Jsonb(facts)),
             )
             row = await cursor.fetchone()
-            return row is not None and row[0] == "written"
+            return "no_attempt" if row is None else str(row[0])
 
 
 def _drift(candidate: Candidate, known: int, billed: int | None, tally: _Tally) -> None:

@@ -9,7 +9,7 @@ from terrace_gateway.calls.ports import Usage
 from terrace_gateway.database import Database
 from terrace_gateway.ledger.bill_sources import Candidate
 from terrace_gateway.prices.quotes import quote_of, units_of
-from terrace_gateway.prices.store import PriceStore
+from terrace_gateway.prices.store import PriceStore, UnreadableBookError
 
 KEPT = 8
 # The price version is a word of the text; which of these texts says it is found by reading them.
@@ -57,7 +57,10 @@ class RecordedPrices:
 
     async def _book(self, version: str) -> PriceBook | None:
         if version not in self._books:
-            book = await self._store.find(version)
+            try:
+                book = await self._store.find(version)
+            except UnreadableBookError:  # of a release that knew other keys
+                return None
             if book is None:
                 return None
             self._books = {**dict(list(self._books.items())[1 - KEPT :]), version: book}

@@ -18,13 +18,17 @@ from terrace_gateway.ledger.provider_bill import BillUnreachableError
 log = structlog.get_logger()
 
 MAX_LINES = 100
+LOOK_SECONDS = 300
+"""So long the attempts of a log may take to be looked up."""
+LONGEST_CALL = timedelta(days=1)
+"""A line is at most so much younger than its attempt."""
 UNSHIPPED_SECONDS = 300
 """So young a call may still be in a spool."""
 _NOW: LiteralString = "SELECT clock_timestamp()"
 _UNKNOWN: LiteralString = """
-SELECT asked FROM unnest(%s::text[]) asked
+SELECT asked FROM unnest(%(asked)s::text[]) asked
 WHERE NOT EXISTS (SELECT FROM ledger_entry l WHERE l.attempt_id = asked
-                  AND l.kind IN ('attempt', 'unknown') AND NOT l.late)
+                  AND l.opened_at > %(since)s AND l.kind IN ('attempt', 'unknown') AND NOT l.late)
   AND NOT EXISTS (SELECT FROM open_attempt o WHERE o.attempt_id = asked)
   AND NOT EXISTS (SELECT FROM attempt a WHERE a.attempt_id = asked)
 """
@@ -56,8 +60,9 @@ async def unknown_to_ledger(
             log.warning("bill_unreachable", provider=provider, error=str(error))
             continue
         asked = sorted({str(line.attempt_id) for line in lines})
-        async with database.connection() as connection:
-            cursor = await connection.execute(_UNKNOWN, (asked,))
+        async with database.long_connection(LOOK_SECONDS) as connection:
+            values = {"asked": asked, "since": begin - LONGEST_CALL}
+            cursor = await connection.execute(_UNKNOWN, values)
             unknown = {attempt_id for (attempt_id,) in await cursor.fetchall()}
         strange = [line for line in lines if line.attempt_id in unknown]
         count += len(strange)

@@ -114,7 +114,11 @@ def standing_reason(deployment: Deployment, ask: Ask) -> str | None:
         (ask.auto and model.hidden, "hidden"),
         (ask.needs.surface not in deployment.surfaces, "surface"),
         (not ask.features <= deployment.able, "features"),
-        ("images" in ask.features and model.max_tokens_per_image is None, "unpriced"),
+        (
+            "images" in ask.features
+            and not deployment.quote.bounds_images(model.max_tokens_per_image),
+            "unpriced",
+        ),
         (
             hints.provider is not None and hints.provider != deployment.provider.name,
             "hint_provider",
@@ -199,7 +203,7 @@ def in_words(code: str, deployment: Deployment, ask: Ask) -> str:
         "hidden": "hidden models are not chosen by auto",
         "surface": f"it is not served on {ask.needs.surface}",
         "features": f"it has no {missing}",
-        "unpriced": "what images cost has no bound (max_tokens_per_image)",
+        "unpriced": "what images cost has no bound (max_tokens_per_image, a price per image if 0)",
         "hint_provider": f"its provider is {deployment.provider.name}",
         "hint_residency": f"it may process in {_regions(deployment)}",
         "hint_latency": f"its latency class is {model.latency}",

@@ -156,12 +156,24 @@ class Matcher:
         [again] = candidates_of(Found(((one, candidate.via),), {}, {}), ask)
         return replace(again, purpose=candidate.purpose)
 
-    def visible(self, policy: EffectivePolicy) -> tuple[str, ...]:
-        """Names for ``GET /v1/models``: allowed by ``policy`` and not hidden."""
+    def visible(
+        self,
+        policy: EffectivePolicy,
+        *,
+        surfaces: frozenset[str] | None = None,
+        excluded: Excluded = NOTHING_EXCLUDED,
+    ) -> tuple[str, ...]:
+        """Names to offer a caller: models that some call of it could be for, and not hidden.
+        ``surfaces``: only those that are served on one of these."""
+        denied = policy.denied_features
         return tuple(
             one.name
             for one in self._current().deployments
-            if not one.model.hidden and permission_reason(one, policy) is None
+            if not one.model.hidden
+            and (surfaces is None or not surfaces.isdisjoint(one.surfaces))
+            and not (one.model.kind == "embeddings" and "embeddings" in denied)
+            and permission_reason(one, policy) is None
+            and killed_reason(one, excluded) is None
         )
 
     def begin(self, candidate: Candidate) -> bool:

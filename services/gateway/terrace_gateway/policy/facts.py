@@ -1,6 +1,7 @@
-"""What a plan must know of the running system: live keys, and what caps have counted."""
+"""What a plan must know of the running system: live keys, kill switches that are on, and what caps
+have counted."""
 
-from terrace_common.governance.plan import CapSpend, Facts, LiveKey
+from terrace_common.governance.plan import CapSpend, Facts, LiveKey, LiveKill
 from terrace_gateway.calls.ports import Window
 from terrace_gateway.database import Connection
 
@@ -14,13 +15,18 @@ _SPEND = (
     " s.window_zone, s.settled, s.outstanding,"
     " CASE WHEN c.origin = 'runtime' AND c.mode = 'block' THEN c.amount END"
     " FROM cap_spend() s JOIN cap c USING (cap_id)"
+    " UNION ALL"
+    " SELECT scope, scope_id, dimension, window_kind, window_seconds, window_unit, window_zone,"
+    " settled, outstanding, NULL FROM retired_cap_spend()"
 )
+_KILLS = "SELECT kind, target FROM kill_switch WHERE lifted_at IS NULL ORDER BY kind, target"
 
 
 async def read_facts(connection: Connection) -> Facts:
     """The facts, as of the caller's transaction."""
     keys = await (await connection.execute(_KEYS)).fetchall()
     spend = await (await connection.execute(_SPEND)).fetchall()
+    kills = await (await connection.execute(_KILLS)).fetchall()
     return Facts(
         keys=tuple(
             LiveKey(
@@ -38,4 +44,5 @@ async def read_facts(connection: Connection) -> Facts:
             )
             for row in spend
         ),
+        kills=tuple(LiveKill(*row) for row in kills),
     )  # fmt: skip

@@ -275,7 +275,9 @@ class PolicyFeed:
         return [prepare(self._snapshot, snapshot) for prepare in self._preparing]
 
     def _make(self, changes: Changes) -> Snapshot:
-        old = self._snapshot
+        old, book = self._snapshot, changes.price_book
+        if book is not None and book.unusable is not None:
+            raise NoPolicyError(book.unusable)
         if changes.version is None:
             if old is None or changes.since == EVERYTHING:
                 raise NoPolicyError("the database has no governance version")

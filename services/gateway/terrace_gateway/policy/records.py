@@ -71,6 +71,8 @@ class PriceBookRow:
     """The price book in force; ``None``: the spec's own prices."""
 
     book: PriceBook | None
+    unusable: str | None = None
+    """Why this release cannot read the book that is in force."""
 
 
 @dataclass(frozen=True, slots=True)

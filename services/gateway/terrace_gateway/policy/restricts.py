@@ -1,11 +1,13 @@
 """Of a change that cannot be in force, what forbids. Pure."""
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 
 from terrace_gateway.policy.records import Changes, KeyRecord, Secret
 from terrace_gateway.policy.snapshot import Snapshot
 from terrace_gateway.policy.store import EVERYTHING
+
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 def what_restricts(old: Snapshot, changes: Changes) -> Changes:
@@ -16,8 +18,14 @@ def what_restricts(old: Snapshot, changes: Changes) -> Changes:
     """
     named = {key.key_id: key for key in changes.keys}
     gone = changes.gone_keys
-    if changes.since == EVERYTHING:  # which names living keys only
+    secrets = {secret.key_hash: secret for secret in changes.secrets}
+    if changes.since == EVERYTHING:  # which names living keys and secrets only
         gone = tuple(key_id for key_id in old.keys if key_id not in named)
+        secrets = {
+            secret.key_hash: replace(secret, valid_until=LONG_AGO)
+            for secret in old.secrets.values()
+            if secret.valid_until is not None
+        } | secrets
     known = [(old.keys[key_id], key) for key_id, key in named.items() if key_id in old.keys]
     return Changes(
         old.epoch,
@@ -28,7 +36,7 @@ def what_restricts(old: Snapshot, changes: Changes) -> Changes:
         gone_keys=gone,
         secrets=tuple(
             _ended(old.secrets[secret.key_hash], secret)
-            for secret in changes.secrets
+            for secret in secrets.values()
             if secret.key_hash in old.secrets
         ),
         kills=tuple(kill for kill in changes.kills if kill.on),

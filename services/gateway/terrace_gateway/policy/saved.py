@@ -16,7 +16,6 @@ from typing import Any, cast
 
 import structlog
 
-from terrace_common.prices import PriceBook
 from terrace_gateway.calls.ports import Cap, Window
 from terrace_gateway.clock import Clock
 from terrace_gateway.policy.feed import NoPolicyError, PolicyFeed
@@ -31,6 +30,7 @@ from terrace_gateway.policy.records import (
 )
 from terrace_gateway.policy.snapshot import Snapshot
 from terrace_gateway.policy.store import EVERYTHING
+from terrace_gateway.prices.store import UnreadableBookError, read_book
 
 log = structlog.get_logger()
 
@@ -39,6 +39,10 @@ EVERY_SECONDS = 1.0
 MAX_AGE_SECONDS = 3600.0  # a policy's outage_grace_seconds may be shorter, never longer than this
 SNAPSHOT, CONFIRMED = "policy-snapshot", "policy-confirmed"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class _RefusedError(Exception):
+    """Why the files are not gone by; for people."""
 
 
 class SavedPolicy:
@@ -88,19 +92,25 @@ class SavedPolicy:
         together and are of this boot; else ``None``."""
         try:
             confirmed, document = self._read(CONFIRMED), self._read(SNAPSHOT)
+            return self._known(confirmed, document)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
-            log.warning("saved_policy_refused", why=str(error))
-            return None
-        age = self._clock.monotonic() - float(confirmed["confirmed_at"])
+        except _RefusedError as refused:
+            log.warning("saved_policy_refused", why=str(refused))
+        except (OSError, LookupError, TypeError, ValueError, AttributeError) as error:
+            why = f"it cannot be read here ({type(error).__name__})"  # signed, of another release
+            log.warning("saved_policy_refused", why=why)
+        return None
+
+    def _known(self, confirmed: dict[str, Any], document: dict[str, Any]) -> tuple[Changes, float]:
+        confirmed_at = float(confirmed["confirmed_at"])
+        age = self._clock.monotonic() - confirmed_at
         same = (confirmed["timeline"], confirmed["epoch"]) == (
             document["timeline"], document["epoch"],
         )  # fmt: skip
         if confirmed["boot_id"] != self._boot_id or not 0 <= age <= MAX_AGE_SECONDS or not same:
-            log.warning("saved_policy_refused", why="of another boot, too old, or torn")
-            return None
-        return _changes(document), float(confirmed["confirmed_at"])
+            raise _RefusedError("of another boot, too old, or torn")
+        return _changes(document), confirmed_at
 
     def _write(self, name: str, document: dict[str, Any]) -> None:
         body = json.dumps(document, separators=(",", ":")).encode()
@@ -114,10 +124,10 @@ class SavedPolicy:
         mac, _, body = (self._folder / name).read_bytes().partition(b"\n")
         wanted = hmac.new(self._key, name.encode() + b"\n" + body, hashlib.sha256).hexdigest()
         if not hmac.compare_digest(mac, wanted.encode()):
-            raise ValueError(f"{name} is not signed by this deployment")
+            raise _RefusedError(f"{name} is not signed by this deployment")
         document = cast("dict[str, Any]", json.loads(body))
         if document.get("format") != FORMAT:
-            raise ValueError(f"{name} has another format")
+            raise _RefusedError(f"{name} has another format")
         return document
 
 
@@ -185,13 +195,16 @@ def _changes(document: dict[str, Any]) -> Changes:
             )
             for row in document["caps"]
         ),
-        price_book=PriceBookRow(_book(document["price_book"])),
+        price_book=_book(document["price_book"]),
         kills=tuple(KillRow(row[0], row[1], on=True) for row in document["kills"]),
     )  # fmt: skip
 
 
-def _book(document: dict[str, Any] | None) -> PriceBook | None:
-    return None if document is None else PriceBook.model_validate(document)
+def _book(document: dict[str, Any] | None) -> PriceBookRow:
+    try:
+        return PriceBookRow(None if document is None else read_book(document))
+    except UnreadableBookError as error:
+        return PriceBookRow(None, unusable=str(error))
 
 
 def _listed(names: frozenset[str] | None) -> list[str] | None:

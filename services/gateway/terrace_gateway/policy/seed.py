@@ -1,8 +1,11 @@
 """The governance file of the deployment: applied at start if its text was never seen before."""
 
+from typing import NamedTuple
+
 import structlog
 
 from terrace_common.governance import GovernanceError
+from terrace_gateway.policy.snapshot import Snapshot
 from terrace_gateway.policy.texts import digest_of
 from terrace_gateway.policy.versions import BlockedError, GovernanceVersions
 
@@ -11,6 +14,15 @@ log = structlog.get_logger()
 ACTOR = "deployment"
 NOT_APPLIED = "governance_file_not_applied"
 """In the log, with the reason."""
+OVERTAKEN = "governance_file_not_in_force"
+"""In the log: the file was in force before, and another text is."""
+
+
+class FileTrouble(NamedTuple):
+    """Why the file is not in force: the line of the log, and words."""
+
+    line: str
+    words: str
 
 
 class DeploymentFile:
@@ -24,23 +36,42 @@ class DeploymentFile:
     def __init__(self, versions: GovernanceVersions, text: str) -> None:
         self._versions = versions
         self._text = text
+        self._digest = digest_of(text)
+        self._seeded = False
         self.problem: str | None = None
+        """Why the file was not applied."""
 
     async def seed(self) -> None:
         """Apply the file if it is new. Raises ``AuthorityUnavailableError``."""
-        digest = digest_of(self._text)
-        if await self._versions.is_known(digest):
-            self.problem = None
-            return
-        try:
-            applied = await self._versions.apply(
-                self._text, actor=ACTOR, reason="the file of the deployment", check_base=False,
-                source="deployment", only_new=True,
-            )  # fmt: skip
-        except (BlockedError, GovernanceError) as error:
-            self.problem = f"the governance file of this deployment is not in force: {error}"
-            log.error(NOT_APPLIED, error=str(error))  # noqa: TRY400
-            return
+        if not await self._versions.is_known(self._digest):
+            try:
+                applied = await self._versions.apply(
+                    self._text, actor=ACTOR, reason="the file of the deployment", check_base=False,
+                    source="deployment", only_new=True,
+                )  # fmt: skip
+            except (BlockedError, GovernanceError) as error:
+                self.problem = f"the governance file of this deployment is not in force: {error}"
+                log.error(NOT_APPLIED, error=str(error))  # noqa: TRY400
+                return
+            if not applied.unchanged:
+                log.info("governance_file_applied", version=applied.version)
         self.problem = None
-        if not applied.unchanged:
-            log.info("governance_file_applied", version=applied.version)
+        self._seeded = True
+        newest = await self._versions.version()
+        if newest is not None and newest["digest"] != self._digest:
+            log.warning(OVERTAKEN, version=newest["version"], actor=newest["actor"])
+
+    def trouble(self, in_force: Snapshot | None) -> FileTrouble | None:
+        """Why ``in_force`` is not this file; ``None``: it is, or that is not known yet."""
+        if in_force is not None and in_force.digest == self._digest:
+            return None
+        if self.problem is not None:
+            return FileTrouble(NOT_APPLIED, self.problem)
+        if in_force is None or not self._seeded:
+            return None
+        return FileTrouble(
+            OVERTAKEN,
+            "the governance file of this deployment was in force before and is not now: version"
+            f" {in_force.version} has another text, and a file is applied by itself only once."
+            " `terrace governance apply FILE --reason WHY` puts it in force again",
+        )

@@ -47,6 +47,25 @@ class Snapshot:
         default_factory=dict[str, Principal], repr=False, compare=False
     )
     """Callers by key id, as ``principal`` finds them; the only thing here that grows."""
+    stopped: frozenset[tuple[KillKind, str]] = field(init=False, repr=False, compare=False)
+    """What ``kills`` stop by this spec. A model by every name that it has: a switch that was turned
+    on before it was renamed holds, and one after it finds calls that began before."""
+    killed_models: frozenset[str] = field(init=False, repr=False, compare=False)
+    """Names of models that a kill switch stops, aliases too."""
+    killed_providers: frozenset[str] = field(init=False, repr=False, compare=False)
+    """Providers that a kill switch stops."""
+
+    def __post_init__(self) -> None:
+        stopped = set(self.kills)
+        for kind, target in self.kills:
+            model = self.compiled.spec.find_model(target) if kind == "model" else None
+            if model is not None:
+                stopped.update(("model", name) for name in (model.name, *model.aliases))
+        models = frozenset(name for kind, name in stopped if kind == "model")
+        providers = frozenset(name for kind, name in stopped if kind == "provider")
+        object.__setattr__(self, "stopped", frozenset(stopped))
+        object.__setattr__(self, "killed_models", models)
+        object.__setattr__(self, "killed_providers", providers)
 
     @property
     def governance(self) -> Governance:
@@ -57,16 +76,6 @@ class Snapshot:
     def price_version(self) -> str:
         """Of the catalogue's prices."""
         return self.compiled.spec.price_version
-
-    @property
-    def killed_models(self) -> frozenset[str]:
-        """Models that a kill switch stops."""
-        return frozenset(target for kind, target in self.kills if kind == "model")
-
-    @property
-    def killed_providers(self) -> frozenset[str]:
-        """Providers that a kill switch stops."""
-        return frozenset(target for kind, target in self.kills if kind == "provider")
 
     def find_secret(self, key_hash: bytes) -> Secret | None:
         """The secret with this keyed hash, valid or not yet past; ``None``: there is none."""
@@ -103,12 +112,18 @@ class Snapshot:
         return found
 
     def killed(
-        self, caller: Caller | None, *, model: str | None = None, provider: str | None = None
+        self,
+        caller: Caller | None,
+        *,
+        model: str | None = None,
+        provider: str | None = None,
+        spare_all: bool = False,
     ) -> str | None:
-        """Which kill switch stops a call, in words for the client; ``None``: none does."""
+        """Which kill switch stops a call, in words for the client; ``None``: none does.
+        ``spare_all``: not by the one of all calls."""
         if not self.kills:
             return None
-        places: list[tuple[KillKind, str | None]] = [("all", "")]
+        places: list[tuple[KillKind, str | None]] = [] if spare_all else [("all", "")]
         if caller is not None:
             places.append(("org", caller.org))
             places.append(("team", caller.team))
@@ -119,7 +134,7 @@ class Snapshot:
         places.append(("model", model))
         places.append(("provider", provider))
         for kind, target in places:
-            if target is not None and (kind, target) in self.kills:
+            if target is not None and (kind, target) in self.stopped:
                 what = "every call" if kind == "all" else f"{kind} {target!r}"
                 return f"{what} is stopped by an administrator"
         return None

@@ -16,7 +16,7 @@ from terrace_gateway.policy.records import (
     Secret,
     VersionRow,
 )
-from terrace_gateway.prices.store import book_in_force
+from terrace_gateway.prices.store import UnreadableBookError, book_in_force
 
 UNCAPPED = 10**18
 """Amount of a cap that is counted and not capped: a million million dollars."""
@@ -85,7 +85,7 @@ class PolicyStore:
             caps = await _rows(connection, _CAPS + (_LIVE_CAPS if first else ""), since)
             kills = await _rows(connection, _KILLS, since)
             chosen = first or await _rows(connection, _BOOK_CHOSEN, since)
-            book = PriceBookRow(await book_in_force(connection)) if chosen else None
+            book = await _book(connection) if chosen else None
         return Changes(
             since=since,
             epoch=head.epoch,
@@ -112,6 +112,13 @@ async def _head(connection: Connection) -> Head:
 async def _rows(connection: Connection, query: str, since: int) -> list[tuple[Any, ...]]:
     cursor = await connection.execute(query.encode(), (since,))
     return await cursor.fetchall()
+
+
+async def _book(connection: Connection) -> PriceBookRow:
+    try:
+        return PriceBookRow(await book_in_force(connection))
+    except UnreadableBookError as error:  # what the rest of the change forbids holds all the same
+        return PriceBookRow(None, unusable=str(error))
 
 
 def _key(row: tuple[Any, ...]) -> KeyRecord:

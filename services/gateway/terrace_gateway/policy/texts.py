@@ -2,7 +2,7 @@
 
 import hashlib
 
-from terrace_common.governance import Governance, GovernanceError, load_governance
+from terrace_common.governance import GovernanceError, load_governance
 from terrace_common.governance.compile import CompiledGovernance, compile_governance
 from terrace_common.yaml_lines import read_lined_yaml
 from terrace_gateway.guardrails.content_rules import content_problems
@@ -36,15 +36,15 @@ class Texts:
             raise GovernanceError(known.source, known.problems)
         return known
 
-    def spec(self, text: str) -> Governance:
+    def was_in_force(self, text: str) -> CompiledGovernance:
         """Of a text that was in force: what RE2 refuses in it must not keep the next one out.
 
         Raises ``GovernanceError``.
         """
         known = self._known.get(digest_of(text))
         if isinstance(known, CompiledGovernance):
-            return known.spec
-        return load_governance(text, SOURCE)
+            return known
+        return compile_governance(load_governance(text, SOURCE))
 
 
 def _compiled(text: str) -> CompiledGovernance:

@@ -5,32 +5,27 @@ A version and the caps that it declares are written together or not at all, unde
 and compiles it itself, so that one that cannot says so instead of going by half of it.
 """
 
-import asyncio
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
-from terrace_common.governance.compile import CompiledGovernance
-from terrace_common.governance.effects import plan_change
-from terrace_common.governance.plan import Code, Finding, Plan
+from terrace_common.governance.plan import Finding, Plan
 from terrace_gateway.admin.audit import record
 from terrace_gateway.crash_points import reach
 from terrace_gateway.database import Connection, Database
 from terrace_gateway.policy.declared_caps import write_declared_caps
 from terrace_gateway.policy.deployed import Deployed
 from terrace_gateway.policy.facts import read_facts
+from terrace_gateway.policy.planning import Planning, PreparedText, in_thread, read_base
 from terrace_gateway.policy.texts import Texts, digest_of
-
-MODEL_NOT_DEPLOYED = "model-not-deployed"
 
 Origin = Literal["api", "deployment", "rollback"]
 
 _LOCK = "SELECT epoch FROM policy_head FOR UPDATE"
-_HEAD = "SELECT version, text, digest FROM governance_version ORDER BY version DESC LIMIT 1"
 _INSERT = (
     "INSERT INTO governance_version (version, text, digest, actor, reason, source, rollback_of,"
     " plan) VALUES (%s, %s, %s, %s, %s, %s, %s, %s) RETURNING applied_at"
@@ -95,10 +90,24 @@ class Applied:
 
 
 @dataclass(frozen=True, slots=True)
-class _InForce:
-    version: int
+class _Wish:
+    """What an apply was asked for."""
+
     text: str
     digest: str
+    actor: str
+    reason: str | None
+    allow: Collection[str]
+    base_version: int | None
+    check_base: bool
+    source: Origin
+    rollback_of: int | None
+    only_new: bool
+
+    def check(self, in_force: int | None) -> None:
+        """Raises ``VersionConflictError``."""
+        if self.check_base and in_force != self.base_version:
+            raise VersionConflictError(self.base_version, in_force)
 
 
 class GovernanceVersions:
@@ -106,24 +115,18 @@ class GovernanceVersions:
 
     def __init__(self, database: Database, deployed: Deployed, texts: Texts | None = None) -> None:
         self._database = database
-        self._deployed = deployed
-        self._texts = texts or Texts()
-        self._planning = asyncio.Lock()
+        self._planning = Planning(database, deployed, texts or Texts())
 
-    async def plan(self, text: str) -> Planned:
-        """What applying ``text`` would change now. Raises ``GovernanceError``.
+    async def plan(self, text: str, *, actor: str) -> Planned:
+        """What applying ``text`` would change now. ``actor`` is who asks.
 
-        One at a time: a large text takes seconds of a thread, and versions need one to come into
-        force.
+        Raises ``GovernanceError`` and ``TooManyWaitingError``.
         """
-        async with self._planning:
-            compiled = await asyncio.to_thread(self._texts.compile, text)
-        async with self._database.connection() as connection, connection.transaction():
-            base = await _head(connection)
-            plan = await self._plan(connection, base, compiled, text)
+        async with self._planning.turn("plan", actor):
+            prepared, plan = await self._planning.prepare(text)
         digest = digest_of(text)
-        same = base is not None and base.digest == digest
-        return Planned(None if base is None else base.version, digest, same, plan)
+        same = prepared.base is not None and prepared.base.digest == digest
+        return Planned(prepared.base_version, digest, same, plan)
 
     async def apply(
         self,
@@ -142,46 +145,68 @@ class GovernanceVersions:
 
         ``base_version`` is the version that the plan was made on (``None``: there was none).
         ``allow`` are codes of blocking findings to go past. ``only_new``: a text that ever was in
-        force is left alone. Raises ``GovernanceError``,
-        ``VersionConflictError``, ``BlockedError``.
+        force is left alone. Raises ``GovernanceError``, ``VersionConflictError``,
+        ``BlockedError`` and ``TooManyWaitingError``.
         """
-        compiled = await asyncio.to_thread(self._texts.compile, text)
-        digest = digest_of(text)
+        wish = _Wish(
+            text, digest_of(text), actor, reason, allow, base_version, check_base, source,
+            rollback_of, only_new,
+        )  # fmt: skip
+        async with self._planning.turn("apply", actor):
+            while True:
+                prepared, _ = await self._planning.prepare(text, wish.check)
+                applied = await self._put(wish, prepared)
+                if applied is not None:
+                    break
+        if not applied.unchanged:
+            reach("policy.after-commit")
+        return applied
+
+    async def _put(self, wish: _Wish, prepared: PreparedText) -> Applied | None:
+        """Commit it, with the plan as of this transaction; ``None``: another version came since
+        it was prepared.
+
+        Under the lock, which kill switches take too, is only what the facts that changed since
+        make necessary.
+        """
         async with self._database.connection() as connection, connection.transaction():
             await connection.execute(_LOCK)
-            base = await _head(connection)
+            base = await read_base(connection)
             known = None if base is None else base.version
-            if check_base and known != base_version:
-                raise VersionConflictError(base_version, known)
-            plan = await self._plan(connection, base, compiled, text)
+            if known != prepared.base_version:
+                return None
+            facts = await read_facts(connection)
+            plan = await in_thread(lambda: prepared.plan(facts))
             if base is not None and (
-                base.digest == digest or (only_new and await _is_known(connection, digest))
+                base.digest == wish.digest
+                or (wish.only_new and await _is_known(connection, wish.digest))
             ):
-                return Applied(base.version, digest, None, True, plan)
-            refused = plan.refused(allow)
+                return Applied(base.version, wish.digest, None, True, plan)
+            refused = plan.refused(wish.allow)
             if refused:
                 raise BlockedError(plan, refused)
             version = (known or 0) + 1
             reach("policy.before-version")
             cursor = await connection.execute(
                 _INSERT,
-                (version, text, digest, actor, reason, source, rollback_of, Jsonb(plan.to_json())),
-            )
+                (version, wish.text, wish.digest, wish.actor, wish.reason, wish.source,
+                 wish.rollback_of, Jsonb(plan.to_json())),
+            )  # fmt: skip
             row = await cursor.fetchone()
             reach("policy.after-version")
-            written = await write_declared_caps(connection, compiled.caps)
+            written = await write_declared_caps(connection, prepared.compiled.caps)
             reach("policy.after-caps")
             detail = {
-                "version": version, "digest": digest, "source": source, "rollback_of": rollback_of,
-                "allowed": sorted(allow), "changes": len(plan.changes), "caps": written,
+                "version": version, "digest": wish.digest, "source": wish.source,
+                "rollback_of": wish.rollback_of, "allowed": sorted(wish.allow),
+                "changes": len(plan.changes), "caps": written,
             }  # fmt: skip
             await record(
-                connection, actor=actor, action="governance.apply",
-                subject=f"version {version}", reason=reason, detail=detail,
+                connection, actor=wish.actor, action="governance.apply",
+                subject=f"version {version}", reason=wish.reason, detail=detail,
             )  # fmt: skip
             reach("policy.before-commit")
-        reach("policy.after-commit")
-        return Applied(version, digest, None if row is None else row[0], False, plan)
+        return Applied(version, wish.digest, None if row is None else row[0], False, plan)
 
     async def rollback(
         self,
@@ -223,34 +248,6 @@ class GovernanceVersions:
             cursor = connection.cursor(row_factory=dict_row)
             await cursor.execute(_LIST, {"before": before, "limit": limit})
             return await cursor.fetchall()
-
-    async def _plan(
-        self, connection: Connection, base: _InForce | None, new: CompiledGovernance, text: str
-    ) -> Plan:
-        facts = await read_facts(connection)
-
-        def make() -> Plan:
-            old = None if base is None else self._texts.spec(base.text)
-            plan = plan_change(old, new.spec, facts, new_text=text)
-            missing = self._deployed.missing(new.spec)
-            findings = [
-                Finding(
-                    code=cast("Code", MODEL_NOT_DEPLOYED),
-                    message=f"model {name!r} needs a rollout first: {why}",
-                    line=None,
-                    blocking=True,
-                )
-                for name, why in missing.items()
-            ]
-            return replace(plan, findings=(*plan.findings, *findings))
-
-        return await asyncio.to_thread(make)
-
-
-async def _head(connection: Connection) -> _InForce | None:
-    cursor = await connection.execute(_HEAD)
-    row = await cursor.fetchone()
-    return None if row is None else _InForce(*row)
 
 
 async def _is_known(connection: Connection, digest: str) -> bool:

@@ -46,7 +46,7 @@ def rerate(
 ) -> Iterator[tuple[PastAttempt, Rerating | None]]:
     """Each attempt at the price that ``book`` had for it when it was opened; ``None``: the spec no
     longer says how to find the price (another deployment under the model's name, say), or the book
-    has none for it."""
+    has none for it, or for its images."""
     providers = {provider.name: provider for provider in governance.providers}
     for attempt in attempts:
         model = governance.find_model(attempt.model)
@@ -60,7 +60,8 @@ def rerate(
             yield attempt, None
             continue
         quote = quote_of(model, provider, book, governance.price_version, at=attempt.opened_at)
-        if quote.version != book.version:
+        apart = attempt.units.images and model.max_tokens_per_image == 0
+        if quote.version != book.version or (apart and not quote.bounds_images(0)):
             yield attempt, None
             continue
         cost = quote.cost(attempt.units) if attempt.billed else 0

@@ -6,6 +6,7 @@ from typing import Any
 
 from psycopg.rows import DictRow, dict_row
 from psycopg.types.json import Jsonb
+from pydantic import ValidationError
 
 from terrace_common.prices import PriceBook
 from terrace_gateway.admin.audit import record
@@ -30,6 +31,11 @@ class NoSuchVersionError(Exception):
     """There is no book of this version."""
 
 
+class UnreadableBookError(Exception):
+    """A stored book that this release cannot read: one of another release put it there. The text
+    says what is wrong with it."""
+
+
 class PriceStore:
     """Reads and writes price books. Raises ``AuthorityUnavailableError``."""
 
@@ -37,12 +43,12 @@ class PriceStore:
         self._database = database
 
     async def load(self) -> PriceBook | None:
-        """The book in force; ``None``: the spec's own prices."""
+        """The book in force; ``None``: the spec's own prices. Raises ``UnreadableBookError``."""
         async with self._database.connection() as connection:
             return await book_in_force(connection)
 
     async def find(self, version: str) -> PriceBook | None:
-        """One book."""
+        """One book. Raises ``UnreadableBookError``."""
         async with self._database.connection() as connection:
             return await _book(connection, version)
 
@@ -77,7 +83,7 @@ class PriceStore:
 
     async def use(self, version: str | None, *, actor: str, reason: str) -> bool:
         """Put a book that is there in force again, or none (``None``), audited. ``False``: it was
-        in force already. Raises ``NoSuchVersionError``."""
+        in force already. Raises ``NoSuchVersionError``, ``UnreadableBookError``."""
         async with self._database.connection() as connection, connection.transaction():
             await connection.execute(_LOCK)
             if version is not None and await _book(connection, version) is None:
@@ -91,8 +97,21 @@ def digest_of(book: PriceBook) -> str:
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
+def read_book(document: dict[str, Any]) -> PriceBook:
+    """A book as it was stored. Raises ``UnreadableBookError``."""
+    try:
+        return PriceBook.model_validate(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the book"
+        raise UnreadableBookError(
+            f"this release cannot read price book {document.get('version')!r}:"
+            f" {place}: {first['msg']}; apply another one, or the spec's own prices"
+        ) from None
+
+
 async def book_in_force(connection: Connection) -> PriceBook | None:
-    """The book in force; ``None``: the spec's own prices."""
+    """The book in force; ``None``: the spec's own prices. Raises ``UnreadableBookError``."""
     version = await _in_force(connection)
     return None if version is None else await _book(connection, version)
 
@@ -108,7 +127,7 @@ async def _book(connection: Connection, version: str) -> PriceBook | None:
         "SELECT document FROM price_book WHERE version = %s", (version,)
     )
     row: tuple[Any, ...] | None = await cursor.fetchone()
-    return None if row is None else PriceBook.model_validate(row[0])
+    return None if row is None else read_book(row[0])
 
 
 async def _use(connection: Connection, version: str | None, *, actor: str, reason: str) -> bool:

@@ -118,9 +118,7 @@ def rebuild_completion(answer: object, identity: Identity) -> Json:
         raise BrokenAnswerError("no choices")
     result = _envelope(source, identity, "chat.completion")
     result["choices"] = choices
-    if isinstance(source.get("usage"), dict):
-        result["usage"] = shown_usage(answer_object(source["usage"]))
-    return result
+    return result | told_usage(source)
 
 
 class ChunkStream:
@@ -177,28 +175,26 @@ class ChunkStream:
         if isinstance(source.get("usage"), dict):
             # OpenAI's usage chunk has no choices; LiteLLM's has an empty one.
             choices = [choice for choice in choices if choice["delta"] or choice["finish_reason"]]
-            if not choices and not self._include_usage:
+            if not choices and not (self._include_usage and usage is not None):
                 return b""
         before = b""
         if self._filter.active and choices:
             *earlier, choices = [[choice] for choice in self._filtered(choices)]
             before = b"".join(self._chunks(source, some) for some in earlier)
-        return before + self._chunks(source, choices, with_usage=True)
+        return before + self._chunks(source, choices, with_usage=usage is not None)
 
     def _chunks(self, source: Json, choices: list[Json], *, with_usage: bool = False) -> bytes:
-        shown = with_usage and self._include_usage and isinstance(source.get("usage"), dict)
-        usage = shown_usage(answer_object(source["usage"])) if shown else None
-        return self._written(source, choices, usage)
+        shown = with_usage and self._include_usage
+        told: Json = {"usage": _shown_usage(answer_object(source["usage"]))} if shown else {}
+        return self._written(source, choices, told)
 
     def _choice(self, value: object) -> Json:
         return _choice(value, "delta")
 
-    def _written(self, source: Json, choices: list[Json], usage: Json | None) -> bytes:
+    def _written(self, source: Json, choices: list[Json], told: Json) -> bytes:
         result = _envelope(source, self._identity, "chat.completion.chunk")
         result["choices"] = choices
-        if usage is not None:
-            result["usage"] = usage
-        return self._sent(result)
+        return self._sent(result | told)
 
     def _sent(self, chunk: Json) -> bytes:
         if self._filter.active:
@@ -313,8 +309,14 @@ def _tool_call(value: object) -> Json:
     return result
 
 
-def shown_usage(source: Json) -> Json:
-    """Usage as the client sees it: OpenAI's fields."""
+def told_usage(answer: Json) -> Json:
+    """The field ``usage`` as the client sees it; nothing, if what the answer says was made up."""
+    if chat_usage(answer) is None:
+        return {}
+    return {"usage": _shown_usage(answer_object(answer["usage"]))}
+
+
+def _shown_usage(source: Json) -> Json:
     result: Json = {field: source[field] for field in _USAGE_FIELDS if field in source}
     for field, names in _USAGE_DETAILS.items():
         details = source.get(field)
@@ -344,6 +346,4 @@ def _walk(answer: Json, change: Callable[[str], str]) -> Json:
     for choice in choices:
         choice.pop("logprobs", None)  # they would spell what is masked
     shown: Json = {"created": answer.get("created", 0), "choices": choices}
-    if isinstance(answer.get("usage"), dict):
-        shown["usage"] = shown_usage(answer_object(answer["usage"]))
-    return walk(shown, _PLACES, change)
+    return walk(shown | told_usage(answer), _PLACES, change)

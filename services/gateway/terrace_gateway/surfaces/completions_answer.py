@@ -7,7 +7,7 @@ from terrace_gateway.calls.ports import TextFilter, Usage
 from terrace_gateway.edge.client import Headers
 from terrace_gateway.edge.errors import ApiError
 from terrace_gateway.surfaces.answer_fields import NUMBER, SHOWN, TEXT, WORD, Fields, Place, walk
-from terrace_gateway.surfaces.chat_answer import USAGE_PLACES, ChunkStream, shown_usage
+from terrace_gateway.surfaces.chat_answer import USAGE_PLACES, ChunkStream, told_usage
 from terrace_gateway.surfaces.json_body import Json
 from terrace_gateway.surfaces.surface import (
     SSE_HEADERS,
@@ -54,9 +54,7 @@ class CompletionsSurface:
             raise BrokenAnswerError("no choices")
         result = _envelope(source, self.identity)
         result["choices"] = choices
-        if isinstance(source.get("usage"), dict):
-            result["usage"] = shown_usage(answer_object(source["usage"]))
-        return encode_answer(result)
+        return encode_answer(result | told_usage(source))
 
     def texts(self, answer: object) -> tuple[str, ...]:
         """The text of each choice."""
@@ -90,7 +88,7 @@ class TextStream(ChunkStream):
         delta: Json = {"content": text} if isinstance(text, str) and text else {}
         return {"index": 0, "delta": delta, "finish_reason": source.get("finish_reason")}
 
-    def _written(self, source: Json, choices: list[Json], usage: Json | None) -> bytes:
+    def _written(self, source: Json, choices: list[Json], told: Json) -> bytes:
         result = _envelope(source, self._identity)
         result["choices"] = [
             {
@@ -101,9 +99,7 @@ class TextStream(ChunkStream):
             }
             for choice in choices
         ]
-        if usage is not None:
-            result["usage"] = usage
-        return self._sent(result)
+        return self._sent(result | told)
 
 
 def _envelope(source: Json, identity: Identity) -> Json:
@@ -129,6 +125,4 @@ def _walk(answer: Json, change: Callable[[str], str]) -> Json:
         "created": answer.get("created", 0),
         "choices": [_choice(answer_object(item)) for item in answer_list(answer.get("choices"))],
     }
-    if isinstance(answer.get("usage"), dict):
-        shown["usage"] = shown_usage(answer_object(answer["usage"]))
-    return walk(shown, _places(TEXT), change)
+    return walk(shown | told_usage(answer), _places(TEXT), change)

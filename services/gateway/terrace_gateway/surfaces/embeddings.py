@@ -14,6 +14,7 @@ from terrace_gateway.calls.ports import Needs, TextFilter, Usage
 from terrace_gateway.edge.client import Headers
 from terrace_gateway.edge.errors import ApiError
 from terrace_gateway.surfaces.answer_fields import NUMBER, SEALED, Change, walk
+from terrace_gateway.surfaces.embeddings_media import media_refused
 from terrace_gateway.surfaces.json_body import (
     Json,
     as_positive,
@@ -99,8 +100,9 @@ class EmbeddingsRequest:
     ) -> UpstreamRequest:
         """The request for the translator or a relay.
 
-        Raises ``ApiError`` for several inputs where LiteLLM (1.108) would make several calls, and
-        for more numbers than an answer can hold: it would be billed and could not be read.
+        Raises ``ApiError`` for several inputs where LiteLLM (1.108) would make several calls, for
+        what it would not send as a text, and for more numbers than an answer can hold: it would be
+        billed and could not be read.
         """
         del max_output_tokens
         bedrock = isinstance(governance.provider_of(model), BedrockProvider)
@@ -108,6 +110,8 @@ class EmbeddingsRequest:
             raise unsupported(
                 f"input must be one text on {self.asked_model}: it takes one a call", "input"
             )
+        if bedrock and (refusal := media_refused(self.inputs)) is not None:
+            raise refusal
         numbers = self.dimensions or model.dimensions
         most = MAX_NUMBERS_BASE64 if relay and self.base64 else MAX_NUMBERS
         if len(self.inputs) * numbers > most:
@@ -181,12 +185,11 @@ class EmbeddingsSurface:
             }
             for number, item in enumerate(items)
         ]
-        usage = answer_object(source.get("usage") or {})
         result: Json = {
             "object": "list",
             "data": data,
             "model": self.identity.model,
-            "usage": kept(usage, _COUNTS),
+            "usage": _told_usage(source),
         }
         try:
             return orjson.dumps(result)  # a tenth of the time for millions of numbers
@@ -223,6 +226,13 @@ class EmbeddingsSurface:
 _COUNTS = ("prompt_tokens", "total_tokens")
 
 
+def _told_usage(answer: Json) -> Json:
+    """What was counted; nothing, if nobody has."""
+    if embeddings_usage(answer) is None:
+        return {}
+    return kept(answer_object(answer["usage"]), _COUNTS)
+
+
 def _walk(answer: Json, change: Change) -> Json:
     data: list[Json] = []
     for number, value in enumerate(answer_list(answer.get("data"))):
@@ -233,8 +243,8 @@ def _walk(answer: Json, change: Change) -> Json:
         if not numbers or not set(map(type, numbers)) <= _NUMBERS:
             vector = _placed({"embedding": vector}, change)["embedding"]
         data.append({**index, "embedding": vector})
-    usage = kept(answer_object(answer.get("usage") or {}), _COUNTS)
-    return {"data": data, "usage": walk(usage, dict.fromkeys(_COUNTS, NUMBER), change)}
+    usage = walk(_told_usage(answer), dict.fromkeys(_COUNTS, NUMBER), change)
+    return {"data": data, "usage": usage}
 
 
 def _placed(value: Json, change: Change) -> Json:

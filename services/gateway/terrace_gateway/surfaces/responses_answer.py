@@ -75,7 +75,7 @@ class ResponsesSurface:
             for index, item in enumerate(answer_list(source["output"]))
         ]
         incomplete = source.get("incomplete_details")
-        usage = source.get("usage")
+        usage = None if responses_usage(source) is None else answer_object(source["usage"])
         return {
             "id": f"resp_{self.identity.request_id}",
             "object": "response",
@@ -98,7 +98,7 @@ class ResponsesSurface:
             "metadata": {},
             **self.echo,
             "store": False,
-            "usage": rebuild_usage(answer_object(usage)) if usage else None,
+            "usage": None if usage is None else rebuild_usage(usage),
         }
 
     def texts(self, answer: object) -> tuple[str, ...]:

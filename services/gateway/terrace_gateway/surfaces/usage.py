@@ -5,6 +5,7 @@ from typing import cast
 from terrace_gateway.calls.ports import Usage
 
 _MAX_TOKENS = 2**40
+_EMBEDDINGS_COUNTS = ("prompt_tokens", "total_tokens")
 
 
 def chat_usage(answer: object) -> Usage | None:
@@ -95,6 +96,14 @@ def embeddings_usage(answer: object) -> Usage | None:
     """Usage of embeddings: input only."""
     total = _count(_usage_of(answer), "prompt_tokens")
     return Usage(total, 0) if total else None
+
+
+def with_embeddings_usage(answer: object, usage: Usage | None) -> object:
+    """The answer with ``usage`` in place of what it says; ``None``: it says nothing."""
+    if not isinstance(answer, dict):
+        return answer
+    told = {} if usage is None else dict.fromkeys(_EMBEDDINGS_COUNTS, usage.input_tokens)
+    return {**cast("dict[str, object]", answer), "usage": told}
 
 
 def _without_cache(prompt: int, output: int, read: int, written: int, total: int | None) -> Usage:

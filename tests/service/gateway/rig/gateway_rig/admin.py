@@ -1,6 +1,6 @@
 """The admin API over a policy replica, called without a socket."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -11,11 +11,15 @@ from pydantic import SecretStr
 
 from gateway_rig.policy import PEPPER, Replica
 from terrace_gateway.admin import caps, governance, keys, kill, models
-from terrace_gateway.admin.admin_app import create_admin_app
+from terrace_gateway.admin.admin_app import Module, create_admin_app
 from terrace_gateway.admin.authentication import AdminAuthenticator
+from terrace_gateway.policy.seed import DeploymentFile
 from terrace_gateway.runtime import Runtime
 
 ADMIN_KEY = "tadm-canary-admin-key-0123456789"
+MODULES: tuple[Module, ...] = (
+    keys.routes, governance.routes, kill.routes, caps.routes, models.routes,
+)  # fmt: skip
 
 
 @dataclass
@@ -43,15 +47,17 @@ class Admin:
 
 @asynccontextmanager
 async def admin_of(
-    replica: Replica, *, authenticators: tuple[AdminAuthenticator, ...] = ()
+    replica: Replica,
+    *,
+    authenticators: tuple[AdminAuthenticator, ...] = (),
+    modules: Sequence[Module] = MODULES,
 ) -> AsyncIterator[Admin]:
     runtime = SimpleNamespace(
         database=replica.database, policy=replica.feed, key_use=replica.use,
         versions=replica.versions, admin_authenticators=authenticators,
-        deployment=SimpleNamespace(problem=None),
+        deployment=DeploymentFile(replica.versions, ""), settings=SimpleNamespace(replica="r"),
         secrets=SimpleNamespace(admin_key=SecretStr(ADMIN_KEY), key_pepper=PEPPER),
     )  # fmt: skip
-    modules = (keys.routes, governance.routes, kill.routes, caps.routes, models.routes)
     app = create_admin_app(cast("Runtime", runtime), modules)
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://admin") as http:

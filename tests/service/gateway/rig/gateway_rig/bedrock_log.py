@@ -3,7 +3,8 @@
 import gzip
 import json
 import uuid
-from datetime import UTC, datetime
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from gateway_rig.fake_aws import FakeAws
@@ -32,8 +33,15 @@ class Bedrock:
         aws.objects["logs"] = {}
         aws.events["bedrock"] = []
 
-    def log(self, opened: OpenRecord | None, tokens: tuple[int, int], **extra: Any) -> None:
-        at = datetime.now(UTC) if opened is None else opened.opened_at
+    def log(
+        self,
+        opened: OpenRecord | None,
+        tokens: tuple[int, int],
+        *,
+        at: datetime | None = None,
+        **extra: Any,
+    ) -> None:
+        at = at or (datetime.now(UTC) if opened is None else opened.opened_at)
         self._written += 1
         line: dict[str, Any] = {
             "schemaType": "ModelInvocationLog", "schemaVersion": "1.0",
@@ -55,6 +63,11 @@ class Bedrock:
             stamp = int(at.timestamp() * 1000)
             self._aws.events["bedrock"].append({"timestamp": stamp, "message": text})
 
+    def log_around(self, moment: datetime, minutes: int = 12) -> None:
+        """Somebody else's calls before and after: they show that the log is on."""
+        for at in (moment - timedelta(minutes=minutes), moment + timedelta(minutes=minutes)):
+            self.log(None, (1, 1), at=at)
+
     def reader(self) -> InvocationLog:
         if self._kind == "bucket":
             objects = BucketObjects(aws_client("s3", region="us-east-1"), "logs")
@@ -74,9 +87,20 @@ async def price(attempt: Candidate, usage: Usage) -> int | None:
 
 
 def reconciler(
-    rig: LedgerRig, bedrock: Bedrock, rate: Rate = price, provider: str = "bedrock"
+    rig: LedgerRig,
+    bedrock: Bedrock,
+    rate: Rate = price,
+    provider: str = "bedrock",
+    elsewhere: Collection[str] = (),
 ) -> Reconciler:
-    bill = BedrockBill(bedrock.reader(), rate, grace_seconds=60, longest_call_seconds=LONGEST)
+    """``elsewhere``: ids of attempts that were sent to another region."""
+
+    async def sent_here(missing: Sequence[Candidate]) -> set[str]:
+        return {one.attempt_id for one in missing}.difference(elsewhere)
+
+    bill = BedrockBill(
+        bedrock.reader(), rate, grace_seconds=60, longest_call_seconds=LONGEST, sent_here=sent_here
+    )
     return Reconciler(rig.database, lambda: {provider: bill}, replica="gateway-0")
 
 

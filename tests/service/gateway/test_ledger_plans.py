@@ -1,0 +1,121 @@
+"""What reads the ledger by time reads the months that were asked for, by an index."""
+
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from gateway_rig.ledger_rig import open_database
+from gateway_rig.postgres import Postgres
+from psycopg import sql
+
+from terrace_gateway.database import Connection
+from terrace_gateway.ledger.export_days import DAYS, list_days
+from terrace_gateway.ledger.opening_index import make_opening_index
+from terrace_gateway.ledger.reconcile import SETTLED
+from terrace_gateway.prices.rerating_store import PAGE, ReratingStore
+
+ROWS = 6000  # of each month
+_FILL = """
+INSERT INTO ledger_entry (opened_at, kind, writer, seq, previous_hash, hash, canonical, attempt_id,
+    request_id, trace_id, incarnation_id, replica, org, team, key_id, surface, model, deployment,
+    provider, purpose, price_version, policy_version, outcome, usage_source, input_tokens,
+    output_tokens, amount_micro_usd, closed_at)
+SELECT t, 'attempt', 'w-1', i, sha256('a'), sha256('b'), repeat(md5(i::text), 20),
+    'att_n' || md5(t::text), 'req', 'trace', 1, 'r', 'acme', 'search', 'key_1', 'chat', 'sim-small',
+    'd', 'simulator', 'call', 'p', 1, 'ok', 'response', 10, 20, 300, t
+FROM (SELECT i, %s::timestamptz + i * interval '1 minute' AS t FROM generate_series(1, %s) i) s
+"""
+
+
+def month_begin(back: int) -> datetime:
+    moment = datetime.now(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    for _ in range(back):
+        moment = (moment - timedelta(days=1)).replace(day=1)
+    return moment
+
+
+def table(back: int) -> str:
+    return f"ledger_entry_{month_begin(back):%Y%m}"
+
+
+@pytest.fixture
+async def filled(postgres: Postgres, database: str) -> AsyncIterator[Any]:
+    """A ledger of two months, as a vacuum leaves it."""
+    async with open_database(postgres.url(database)) as pool:
+        async with pool.long_connection(60) as connection:
+            for back in (0, 1):
+                await connection.execute(_FILL.encode(), (month_begin(back), ROWS))
+            assert table(1) in await make_opening_index(connection)
+            assert await make_opening_index(connection) == []
+        with postgres.superuser(database) as admin:
+            admin.autocommit = True
+            admin.execute("VACUUM ANALYZE ledger_entry")
+        yield pool
+
+
+async def scans(connection: Connection, query: Any, values: Any) -> dict[str, str]:
+    """Tables of the ledger that a query reads, and how."""
+    text = query if isinstance(query, sql.Composed) else sql.SQL(query)
+    cursor = await connection.execute(sql.SQL("EXPLAIN (FORMAT json) ") + text, values)
+    row = await cursor.fetchone()
+    assert row is not None
+    return dict(_scans(row[0][0]["Plan"]))
+
+
+def _scans(node: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    name = node.get("Relation Name", "")
+    if name.startswith("ledger_entry"):
+        yield name, f"{node['Node Type']} {node.get('Index Name', '')}".strip()
+    for below in node.get("Plans", ()):
+        yield from _scans(below)
+
+
+async def test_a_recheck_reads_its_hours(filled: Any) -> None:
+    values = {"by_name": [], "day": 86400, "provider": "simulator", "limit": 10_000}
+    async with filled.connection() as connection:
+        since = month_begin(1) + timedelta(minutes=ROWS - 60)
+        found = await scans(connection, SETTLED, {**values, "since": since})
+        assert found[table(1)] == f"Index Scan {table(1)}_opened"
+        found = await scans(connection, SETTLED, {**values, "since": month_begin(0)})
+        assert table(0) in found
+        assert table(1) not in found
+
+
+async def test_a_page_of_a_re_rating_ends_where_it_is_full(filled: Any) -> None:
+    since, until = month_begin(1), month_begin(0)
+    values = {"since": since, "until": until, "model": None, "after_id": "", "limit": 500}
+    async with filled.connection() as connection:
+        found = await scans(connection, PAGE, values)
+        assert found == {table(1): f"Index Scan {table(1)}_opened"}
+    store = ReratingStore(filled, replica="r")
+    seen: list[str] = []
+    after = None
+    while page := await store.page(since=since, until=until, model=None, after=after, limit=1900):
+        seen += [one.attempt_id for one in page]
+        after = (page[-1].opened_at, page[-1].attempt_id)
+    assert len(seen) == len(set(seen)) == ROWS
+
+
+async def test_days_of_an_export_are_counted_in_the_index(filled: Any) -> None:
+    query = sql.SQL(DAYS).format(sql.Identifier(table(1)))
+    async with filled.connection() as connection:
+        found = await scans(connection, query, (month_begin(0), 10**9))
+        assert found == {table(1): f"Index Only Scan {table(1)}_opened"}
+    days = await list_days(filled, before=month_begin(0), last_entry_id=10**9)
+    assert {month for month, *_ in days} == {table(1)}
+    assert sum(count for *_, count, _ in days) == ROWS
+    assert days == sorted(days, key=lambda day: day[1])
+
+
+async def test_an_index_that_was_not_finished_is_made_again(filled: Any, postgres: Postgres,
+    database: str,
+) -> None:  # fmt: skip
+    with postgres.superuser(database) as admin:
+        admin.execute(
+            "UPDATE pg_index SET indisvalid = false WHERE indexrelid = %s::regclass",
+            (f"{table(1)}_opened",),
+        )
+    async with filled.long_connection(60) as connection:
+        assert await make_opening_index(connection) == [table(1)]
+        assert await make_opening_index(connection) == []
