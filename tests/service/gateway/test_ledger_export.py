@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -274,3 +275,68 @@ def test_two_manifests_of_as_many_entries_have_the_same(tmp_path: Path) -> None:
     assert [finding.kind for finding in verify_export(DirectoryObjects(tmp_path)).findings] == [
         "changed"
     ]
+
+
+class BetweenPuts(DirectoryObjects):
+    """Does something before the first object of a kind is put."""
+
+    def __init__(self, root: Path, suffix: str, work: Callable[[], object]) -> None:
+        super().__init__(root)
+        self._suffix, self._work = suffix, work
+
+    def put(self, key: str, body: bytes, **options: Any) -> Any:
+        if key.endswith(self._suffix) and self._suffix:
+            self._suffix = ""
+            self._work()
+        return super().put(key, body, **options)
+
+
+@pytest.mark.parametrize(("suffix", "moved"), [(".parquet", 3), ("manifest.json", 0)])
+async def test_a_month_that_takes_rows_meanwhile_exports_them_once(
+    postgres: Postgres, database: str, tmp_path: Path, suffix: str, moved: int
+) -> None:
+    """Either its rows are the month's, or the month is not made any more."""
+    month = f"ledger_entry_{YESTERDAY:%Y%m}"
+    made: list[int] = []
+    async with ledger_rig(postgres.url(database), tmp_path) as rig:
+        with postgres.superuser(database) as admin:
+            admin.execute(f"DROP TABLE {month}".encode())
+        await fill(rig, 3)
+
+        def make_month() -> None:
+            with psycopg.connect(postgres.url(database)) as maker:
+                try:
+                    row = maker.execute(
+                        "SELECT make_ledger_month(%s, 100)", (YESTERDAY.date(),)
+                    ).fetchone()
+                except psycopg.errors.ObjectNotInPrerequisiteState:
+                    row = (0,)
+            assert row is not None
+            made.append(row[0])
+
+        objects = BetweenPuts(tmp_path / "export", suffix, make_month)
+        export = LedgerExport(rig.database, objects)
+        done = [await export.export(before=datetime.now(UTC)) for _ in range(3)]
+        assert made == [moved]
+        [day] = [day for days in done for day in days]
+        assert (day.partition, day.rows) == (month if moved else "ledger_entry_other", 3)
+        stored_digests = "SELECT partition_name, stored_digest = digest FROM ledger_export"
+        assert await rig.rows(stored_digests) == [(day.partition, True)]
+    result = verify_export(objects)
+    assert (result.findings, result.entries) == ([], 3)
+
+
+async def test_a_month_that_is_dropped_while_it_is_exported_is_passed_over(
+    postgres: Postgres, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("terrace_gateway.ledger.export.PART_ROWS", 1)
+    monkeypatch.setattr("terrace_gateway.ledger.export.PAGE_ROWS", 1)
+    async with ledger_rig(postgres.url(database), tmp_path) as rig:
+        await fill(rig, 3)
+
+        def drop() -> None:
+            with postgres.superuser(database) as admin:
+                admin.execute(f"DROP TABLE ledger_entry_{YESTERDAY:%Y%m}".encode())
+
+        objects = BetweenPuts(tmp_path / "export", ".parquet", drop)
+        assert await LedgerExport(rig.database, objects).export(before=datetime.now(UTC)) == []

@@ -274,3 +274,64 @@ async def test_months_are_looked_at_again_when_the_database_comes_back(
             rig.database.up = True
             await until(lambda: months(sql) == WANTED)
         running.cancel()
+
+
+async def test_each_month_has_its_own_time(
+    postgres: Postgres, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("terrace_gateway.ledger.keeper.MONTH_SECONDS", 1)
+    monkeypatch.setattr("terrace_gateway.ledger.months.MONTH_SECONDS", 1)
+    async with ledger_rig(postgres.url(database), tmp_path) as rig:
+        with postgres.superuser(database) as sql:
+            forget(sql)
+            with psycopg.connect(postgres.url(database)) as another:
+                another.execute("SELECT pg_advisory_xact_lock(x'7E44ACE2'::bigint)")
+                found = await keeper_of(rig, tmp_path).make_months()
+            assert [name for name, _ in found.missing] == WANTED
+            assert {why.partition(":")[0] for _, why in found.missing} == {"QueryCanceled"}
+
+
+async def test_a_start_does_not_wait_for_ever_for_a_month(
+    postgres: Postgres, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("terrace_gateway.ledger.months.MONTH_SECONDS", 1)
+    with postgres.superuser(database) as sql:
+        forget(sql, table(2))
+        sql.execute("ALTER FUNCTION make_ledger_month(date, bigint) RENAME TO make_it")
+        sql.execute(
+            "CREATE FUNCTION make_ledger_month(date, bigint) RETURNS bigint LANGUAGE sql AS"
+            " $$ SELECT pg_sleep(3600); SELECT 0::bigint $$"
+        )
+        async with open_database(postgres.url(database), up=False) as pool:
+            async with asyncio.timeout(60):
+                await pool.prepare()
+            assert pool.prepared
+
+
+async def test_a_large_default_partition_is_not_read_while_all_wait(
+    postgres: Postgres, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not by a guard; as the page says, by hand, months are attached without reading it."""
+    monkeypatch.setattr("terrace_gateway.ledger.months.MOST_ROWS", 0)
+    notices: list[str] = []
+    async with ledger_rig(postgres.url(database), tmp_path) as rig:
+        with postgres.superuser(database) as sql:
+            forget(sql)
+            await fill(rig, 12, opened_at=datetime(2020, 1, 15, tzinfo=UTC))
+            forget(sql, *months(sql))
+            found = await keeper_of(rig, tmp_path).make_months()
+            assert found.made == ()
+            assert {"too large" in why for _, why in found.missing} == {True}
+            limit = f"CHECK (opened_at < '{month(1)} 00:00+00')"
+            sql.execute("SET ROLE gateway")
+            sql.execute(f"ALTER TABLE {OTHER} ADD CONSTRAINT past {limit} NOT VALID".encode())
+            sql.execute(f"ALTER TABLE {OTHER} VALIDATE CONSTRAINT past".encode())
+            sql.add_notice_handler(lambda notice: notices.append(notice.message_primary or ""))
+            sql.execute("SET client_min_messages = debug1")
+            for ahead in (1, 2):
+                made = sql.execute("SELECT make_ledger_month(%s, 100000000)", (month(ahead),))
+                assert made.fetchone() == (0,)
+            sql.execute(f"ALTER TABLE {OTHER} DROP CONSTRAINT past".encode())
+            assert months(sql) == [table(1), table(2)]
+    implied = [text for text in notices if "is implied by existing constraints" in text]
+    assert sum(OTHER in text for text in implied) == 2

@@ -1,7 +1,8 @@
 """What reads the ledger by time reads the months that were asked for, by an index."""
 
 from collections.abc import AsyncIterator, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,10 @@ from gateway_rig.postgres import Postgres
 from psycopg import sql
 
 from terrace_gateway.database import Connection
+from terrace_gateway.ledger import export
+from terrace_gateway.ledger.export import ROWS as EXPORTED_ROWS
 from terrace_gateway.ledger.export_days import DAYS, list_days
+from terrace_gateway.ledger.object_store import DirectoryObjects
 from terrace_gateway.ledger.opening_index import make_opening_index
 from terrace_gateway.ledger.reconcile import SETTLED
 from terrace_gateway.prices.rerating_store import PAGE, ReratingStore
@@ -63,6 +67,12 @@ async def scans(connection: Connection, query: Any, values: Any) -> dict[str, st
     return dict(_scans(row[0][0]["Plan"]))
 
 
+def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield node
+    for below in node.get("Plans", ()):
+        yield from _nodes(below)
+
+
 def _scans(node: dict[str, Any]) -> Iterator[tuple[str, str]]:
     name = node.get("Relation Name", "")
     if name.startswith("ledger_entry"):
@@ -104,8 +114,45 @@ async def test_days_of_an_export_are_counted_in_the_index(filled: Any) -> None:
         assert found == {table(1): f"Index Only Scan {table(1)}_opened"}
     days = await list_days(filled, before=month_begin(0), last_entry_id=10**9)
     assert {month for month, *_ in days} == {table(1)}
-    assert sum(count for *_, count, _ in days) == ROWS
+    assert sum(count for _, _, count, _, _ in days) == ROWS
     assert days == sorted(days, key=lambda day: day[1])
+
+
+async def test_the_first_page_of_a_late_day_passes_nothing_of_earlier_days(filled: Any) -> None:
+    days = await list_days(filled, before=month_begin(0), last_entry_id=10**9)
+    month, day, _, first, last = days[3]
+    begin = datetime(day.year, day.month, day.day, tzinfo=UTC)
+    values = {
+        "begin": begin, "end": begin + timedelta(days=1), "after": first - 1, "last": last,
+        "limit": 100,
+    }  # fmt: skip
+    text = sql.SQL("EXPLAIN (ANALYZE, FORMAT json) ") + sql.SQL(EXPORTED_ROWS).format(
+        sql.Identifier(month)
+    )
+    async with filled.connection() as connection:
+        row = await (await connection.execute(text, values)).fetchone()
+    nodes = list(_nodes(row[0][0]["Plan"]))
+    assert any("Index Name" in node for node in nodes)
+    assert [node.get("Rows Removed by Filter", 0) for node in nodes] == [0] * len(nodes)
+
+
+async def test_pages_of_an_export_begin_at_the_days_first_entry(
+    filled: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    days = await list_days(filled, before=month_begin(0), last_entry_id=10**9)
+    begins: list[int] = []
+    page = export._page
+
+    async def seen(connection: Connection, month: str, day: date, after: int, last: int) -> Any:
+        begins.append(after)
+        return await page(connection, month, day, after, last)
+
+    monkeypatch.setattr(export, "_page", seen)
+    done = await export.LedgerExport(filled, DirectoryObjects(tmp_path)).export(
+        before=month_begin(0)
+    )
+    assert [item.rows for item in done] == [count for _, _, count, _, _ in days]
+    assert begins == [first - 1 for *_, first, _ in days]
 
 
 async def test_an_index_that_was_not_finished_is_made_again(filled: Any, postgres: Postgres,

@@ -1,6 +1,7 @@
 """Months go only when nobody needs them, one by one, each with its audit record."""
 
 import asyncio
+import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -301,3 +302,34 @@ async def test_nobody_is_locked_out_while_a_month_is_looked_through(
                     sql.execute(f"DELETE FROM {JANUARY} WHERE seq = 2".encode())
             else:
                 assert result.dropped == {JANUARY: 1}
+
+
+async def test_what_a_month_had_of_each_chain_is_kept_without_its_hashes_in_memory(
+    postgres: Postgres, database: str, tmp_path: Path
+) -> None:
+    """A chain is one per process start: it may have tens of millions of entries in a month."""
+    append = APPEND.replace("sha256('b')", "sha256(%s)")
+    islands = [1, 2, 3, 7, 8, 20]
+    async with open_database(postgres.url(database)) as pool:
+        with postgres.superuser(database) as sql:
+            sql.execute("SET ROLE gateway")
+            sql.execute(
+                f"CREATE TABLE {JANUARY} PARTITION OF ledger_entry"
+                " FOR VALUES FROM ('2024-01-01+00') TO ('2024-02-01+00')".encode()
+            )
+            for seq in islands:
+                sql.execute(append.encode(), (LONG_AGO, seq, str(seq).encode(), f"at_{seq}"))
+        await export(pool, tmp_path)
+        assert (await Retention(pool).drop([JANUARY], actor="jo")).dropped == {JANUARY: 6}
+    with postgres.superuser(database) as sql:
+        gaps = sql.execute(
+            "SELECT after_seq, before_seq, hash FROM chain_gap WHERE writer = 'w-1' ORDER BY 1"
+        ).fetchall()
+        [(body,)] = sql.execute(
+            "SELECT prosrc FROM pg_proc WHERE proname = 'drop_ledger_partition'"
+        ).fetchall()
+    ends = [(0, 4), (6, 9), (19, 21)]
+    assert gaps == [
+        (after, before, hashlib.sha256(str(before - 1).encode()).digest()) for after, before in ends
+    ]
+    assert "array_agg" not in body

@@ -2,10 +2,17 @@
 
 import asyncio
 from bisect import bisect_left, bisect_right
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Sequence,
+)
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Protocol
 
 import aiohttp
@@ -27,6 +34,8 @@ CLOCKS = timedelta(minutes=5)
 """The time of a line is Bedrock's clock, ours is the database's."""
 LATE = timedelta(hours=1)
 """So long after its call's end a line is looked for."""
+NAMED_LINES = 5_000
+"""Of a log's lines that name an attempt, so many are held at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,17 +212,21 @@ class BedrockBill:
             (one.opened_at - MAX_SILENCE - CLOCKS, self._end(one) + LATE) for one in candidates
         )
 
-    async def named(self, begin: datetime, end: datetime) -> list[InvocationLine]:
-        """Lines of this time that name an attempt, by time. Raises ``BillUnreachableError``."""
+    async def named(self, begin: datetime, end: datetime) -> AsyncIterator[list[InvocationLine]]:
+        """Lines of this time that name an attempt, in no order, at most ``NAMED_LINES`` at a time:
+        a day of them is more than a guard may hold. Raises ``BillUnreachableError``."""
+        lines = self._log.lines(begin, end)
 
         def read() -> list[InvocationLine]:
-            return [line for line in self._log.lines(begin, end) if line.attempt_id is not None]
+            return list(
+                islice((line for line in lines if line.attempt_id is not None), NAMED_LINES)
+            )
 
         try:
-            lines = await asyncio.to_thread(read)
+            while some := await asyncio.to_thread(read):
+                yield some
         except InvocationLogError as error:
             raise BillUnreachableError(str(error)) from error
-        return sorted(lines, key=lambda line: (line.at, line.request_id))
 
 
 def _merged(spans: Iterable[tuple[datetime, datetime]]) -> list[tuple[datetime, datetime]]:

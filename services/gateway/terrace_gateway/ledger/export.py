@@ -16,10 +16,12 @@ from dataclasses import astuple, dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, LiteralString
 
+import psycopg
 import structlog
+from psycopg import sql
 
 from terrace_gateway.calls.ports import AuthorityUnavailableError
-from terrace_gateway.database import Database
+from terrace_gateway.database import Connection, Database
 from terrace_gateway.ledger.cursor import SettledIds
 from terrace_gateway.ledger.export_days import list_days
 from terrace_gateway.ledger.exported import DayRecord, NotStoredError, check_stored
@@ -38,10 +40,20 @@ _KNOWN: LiteralString = (
     "SELECT day::text, rows, last_entry_id, location, digest, stored_digest FROM ledger_export"
     " WHERE partition_name = %s AND day = coalesce(%s, day) ORDER BY day"
 )
-_ROWS: LiteralString = (
-    "SELECT * FROM ledger_entry WHERE opened_at >= %(begin)s AND opened_at < %(end)s"
-    " AND tableoid = %(partition)s::regclass AND entry_id > %(after)s"
-    " AND entry_id <= %(last)s ORDER BY entry_id LIMIT %(limit)s"
+PAGE_SECONDS = 600
+"""So long a page may take: a day's last one passes entries of later days."""
+CLAIM_SECONDS = 30
+OTHER = "ledger_entry_other"
+# Of the month's own table, from the day's first entry on: else each page passes what is before it.
+ROWS: LiteralString = (
+    "SELECT * FROM {} WHERE opened_at >= %(begin)s AND opened_at < %(end)s"
+    " AND entry_id > %(after)s AND entry_id <= %(last)s ORDER BY entry_id LIMIT %(limit)s"
+)
+# As make_ledger_month does, which moves a month's rows out of the default partition.
+_LOCK_MONTHS: LiteralString = "SELECT pg_advisory_xact_lock(x'7E44ACE2'::bigint)"
+_HAS_MONTH: LiteralString = (
+    "SELECT FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid"
+    " WHERE i.inhparent = 'ledger_entry'::regclass AND c.relname = %s"
 )
 _RECORD: LiteralString = (
     "INSERT INTO ledger_export (partition_name, day, rows, last_entry_id, location, digest,"
@@ -96,9 +108,11 @@ class LedgerExport:
         if not settled:
             raise AuthorityUnavailableError("a transaction has not ended for long; try again")
         days = await list_days(self._database, before=midnight, last_entry_id=settled)
-        for partition, day, rows, last in days:
+        for partition, day, rows, first, last in days:
             if not await self._is_exported(partition, day, rows, last):
-                yield await self._day(partition, day, rows, last)
+                done = await self._day(partition, day, rows, first, last)
+                if done is not None:
+                    yield done
 
     async def forget_lost(self, partition: str) -> list[str]:
         """Days of a month whose export is not in the store as it was recorded. They count as not
@@ -138,23 +152,17 @@ class LedgerExport:
         async with self._database.connection() as connection:
             await connection.execute(_STORED, (digest, partition, *astuple(record)))
 
-    async def _day(self, partition: str, day: date, expected: int, last: int) -> ExportedDay:
+    async def _day(
+        self, partition: str, day: date, expected: int, first: int, last: int
+    ) -> ExportedDay | None:
+        """``None``: its table is gone, or a month has taken its rows out of the default partition;
+        then they are exported with that one."""
         folder = f"{self._prefix}month={day:%Y-%m}/day={day}/"
         heads: dict[str, dict[str, Any]] = {}
-        parts: list[dict[str, Any]] = []
-        part: PartWriter | None = None
-        after, more = -1, True
-        while more:
-            columns, page = await self._page(partition, day, after, last)
-            more = len(page) == PAGE_ROWS
-            if page:
-                after = page[-1][columns.index("entry_id")]
-                part = part or PartWriter(columns)
-                await asyncio.to_thread(_take, part, heads, columns, page)
-            if part is not None and (part.rows >= PART_ROWS or not more):
-                name = f"{folder}{partition}/part-{len(parts):05d}"
-                parts.append(await asyncio.to_thread(self._store_part, name, part))
-                part = None
+        try:
+            parts = await self._parts(partition, day, (first, last), folder, heads)
+        except psycopg.errors.UndefinedTable:  # another guard has dropped it
+            return None
         total = sum(item["rows"] for item in parts)
         if total != expected:
             raise AuthorityUnavailableError(f"{day} changed while it was exported; try again")
@@ -165,13 +173,54 @@ class LedgerExport:
         text = json.dumps(manifest, sort_keys=True, indent=1).encode()
         digest = hashlib.sha256(text).hexdigest()
         key = f"{folder}{partition}-{last}-{total}-{digest[:_DIGITS]}/manifest.json"
+        record = DayRecord(str(day), total, last, f"{self._objects.location}/{key}", digest)
+        if partition == OTHER and not await self._claim(day, record):
+            return None
         await asyncio.to_thread(store_named, self._objects, key, text)
-        location = f"{self._objects.location}/{key}"
         async with self._database.connection() as connection:
-            await connection.execute(
-                _RECORD, (partition, day, total, last, location, digest, digest)
-            )
+            await connection.execute(_RECORD, (partition, *astuple(record), digest))
         return ExportedDay(partition, day, total, key)
+
+    async def _claim(self, day: date, record: DayRecord) -> bool:
+        """Record a day of the default partition, as not stored yet: then no month takes its rows.
+        Not if one has them already."""
+        async with (
+            self._database.long_connection(CLAIM_SECONDS) as connection,
+            connection.transaction(),
+        ):
+            await connection.execute(_LOCK_MONTHS)
+            cursor = await connection.execute(_HAS_MONTH, (f"ledger_entry_{day:%Y%m}",))
+            if await cursor.fetchone() is not None:
+                return False
+            await connection.execute(_RECORD, (OTHER, *astuple(record), None))
+        return True
+
+    async def _parts(
+        self,
+        partition: str,
+        day: date,
+        ids: tuple[int, int],
+        folder: str,
+        heads: dict[str, dict[str, Any]],
+    ) -> list[dict[str, Any]]:
+        """Store a day's parts; ``ids``: its first and last entry id. ``heads`` is filled."""
+        parts: list[dict[str, Any]] = []
+        part: PartWriter | None = None
+        (first, last), more = ids, True
+        after = first - 1
+        async with self._database.long_connection(PAGE_SECONDS) as connection:
+            while more:
+                columns, page = await _page(connection, partition, day, after, last)
+                more = len(page) == PAGE_ROWS
+                if page:
+                    after = page[-1][columns.index("entry_id")]
+                    part = part or PartWriter(columns)
+                    await asyncio.to_thread(_take, part, heads, columns, page)
+                if part is not None and (part.rows >= PART_ROWS or not more):
+                    name = f"{folder}{partition}/part-{len(parts):05d}"
+                    parts.append(await asyncio.to_thread(self._store_part, name, part))
+                    part = None
+        return parts
 
     def _store_part(self, name: str, part: PartWriter) -> dict[str, Any]:
         body = part.finish()
@@ -180,17 +229,17 @@ class LedgerExport:
         store_named(self._objects, key, body)
         return {"key": key, "rows": part.rows, "sha256": digest}
 
-    async def _page(
-        self, partition: str, day: date, after: int, last: int
-    ) -> tuple[list[str], list[tuple[Any, ...]]]:
-        begin = datetime(day.year, day.month, day.day, tzinfo=UTC)
-        values = {
-            "begin": begin, "end": begin + timedelta(seconds=DAY_SECONDS), "partition": partition,
-            "after": after, "last": last, "limit": PAGE_ROWS,
-        }  # fmt: skip
-        async with self._database.connection() as connection:
-            cursor = await connection.execute(_ROWS, values)
-            return [column.name for column in cursor.description or ()], await cursor.fetchall()
+
+async def _page(
+    connection: Connection, partition: str, day: date, after: int, last: int
+) -> tuple[list[str], list[tuple[Any, ...]]]:
+    begin = datetime(day.year, day.month, day.day, tzinfo=UTC)
+    values = {
+        "begin": begin, "end": begin + timedelta(seconds=DAY_SECONDS),
+        "after": after, "last": last, "limit": PAGE_ROWS,
+    }  # fmt: skip
+    cursor = await connection.execute(sql.SQL(ROWS).format(sql.Identifier(partition)), values)
+    return [column.name for column in cursor.description or ()], await cursor.fetchall()
 
 
 def _take(

@@ -19,20 +19,20 @@ ORDER BY 1
 """
 # One month's own table at a time: then its index of openings has all that is asked.
 DAYS: LiteralString = """
-SELECT (opened_at AT TIME ZONE 'UTC')::date AS day, count(*), max(entry_id)
+SELECT (opened_at AT TIME ZONE 'UTC')::date AS day, count(*), min(entry_id), max(entry_id)
 FROM {} WHERE opened_at < %s AND entry_id <= %s GROUP BY 1
 """
 
 
 async def list_days(
     database: Database, *, before: datetime, last_entry_id: int
-) -> list[tuple[str, date, int, int]]:
-    """Month's table, day, entries, last entry id; by day. ``before``: a midnight in UTC. Entries
-    behind ``last_entry_id`` do not count.
+) -> list[tuple[str, date, int, int, int]]:
+    """Month's table, day, entries, first and last entry id; by day. ``before``: a midnight in
+    UTC. Entries behind ``last_entry_id`` do not count.
 
     Raises ``AuthorityUnavailableError``.
     """
-    found: list[tuple[str, date, int, int]] = []
+    found: list[tuple[str, date, int, int, int]] = []
     async with database.long_connection(LIST_SECONDS) as connection:
         cursor = await connection.execute(_MONTHS, (f"{before:%Y%m}",))
         for (month,) in await cursor.fetchall():
@@ -41,5 +41,5 @@ async def list_days(
                 rows = await (await connection.execute(query, (before, last_entry_id))).fetchall()
             except psycopg.errors.UndefinedTable:  # another guard has dropped it
                 continue
-            found += [(month, day, count, last) for day, count, last in rows]
+            found += [(month, *row) for row in rows]
     return sorted(found, key=lambda day: (day[1], day[0]))

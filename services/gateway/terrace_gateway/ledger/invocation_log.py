@@ -4,6 +4,8 @@ A line has the request's metadata (our attempt id), its request id, and what Bed
 block, so make them in a thread. Lines come minutes after the call.
 """
 
+import gzip
+import io
 import json
 import zlib
 from collections.abc import Iterator
@@ -20,6 +22,8 @@ from terrace_common.names import ATTEMPT_ID_METADATA
 from terrace_gateway.ledger.object_store import ObjectStore, ObjectStoreError
 
 MAX_OBJECT_BYTES = 256 * 1024 * 1024
+MAX_LINE_BYTES = 8 * 1024 * 1024
+"""Bodies of more than 100 KB are in objects of their own; what is longer than this is no line."""
 
 
 class InvocationLogError(Exception):
@@ -137,12 +141,17 @@ def _count(part: dict[str, Any], name: str) -> int:
     return value
 
 
-def _unzipped(body: bytes, key: str) -> list[bytes]:
-    unzip = zlib.decompressobj(wbits=31)
+def _unzipped(body: bytes, key: str) -> Iterator[bytes]:
+    """Line by line: an object may hold more than a guard may."""
+    read = 0
     try:
-        text = unzip.decompress(body, MAX_OBJECT_BYTES)
-    except zlib.error as error:
+        with gzip.GzipFile(fileobj=io.BytesIO(body)) as file:
+            while line := file.readline(MAX_LINE_BYTES):
+                read += len(line)
+                if read > MAX_OBJECT_BYTES:
+                    raise InvocationLogError(f"{key}: larger than {MAX_OBJECT_BYTES} bytes")
+                yield line
+    except EOFError as error:
+        raise InvocationLogError(f"{key}: cut off") from error
+    except (gzip.BadGzipFile, zlib.error) as error:
         raise InvocationLogError(f"{key}: not gzip") from error
-    if unzip.unconsumed_tail or not unzip.eof:
-        raise InvocationLogError(f"{key}: cut off, or larger than {MAX_OBJECT_BYTES} bytes")
-    return text.splitlines()

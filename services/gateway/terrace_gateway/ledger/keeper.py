@@ -11,7 +11,7 @@ from terrace_gateway.clock import Clock
 from terrace_gateway.crash_points import reach
 from terrace_gateway.database import Database
 from terrace_gateway.ledger.anchors import AnchorStore, make_anchor
-from terrace_gateway.ledger.months import Months, make_months
+from terrace_gateway.ledger.months import MONTH_SECONDS, Months, make_months
 from terrace_gateway.ledger.object_store import ObjectStoreError
 from terrace_gateway.ledger.shipper import Shipper
 from terrace_gateway.ledger.signing import HeadSigner
@@ -96,7 +96,7 @@ class LedgerKeeper:
 
     async def make_months(self) -> Months:
         """Make the months that are due. Raises ``AuthorityUnavailableError``, ``psycopg.Error``."""
-        async with self._database.connection() as connection:
+        async with self._database.long_connection(MONTH_SECONDS) as connection:
             months = await make_months(connection)
         if months.made:
             log.info("ledger_months_made", months=months.made, moved_rows=months.moved_rows)

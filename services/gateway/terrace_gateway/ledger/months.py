@@ -11,6 +11,9 @@ MONTHS_AHEAD = 2
 MOST_ROWS = 20_000
 """So many rows of a month are moved out of the default partition by the guard itself: everybody
 waits while they are. More are for a quiet hour: docs/gateway/ledger.md."""
+MONTH_SECONDS = 5
+"""So long one month may take, also at a start."""
+_BOUND: LiteralString = "SELECT set_config('statement_timeout', %s, false)"
 _DUE: LiteralString = "SELECT month, name FROM ledger_months_due(%s)"
 _MAKE: LiteralString = "SELECT make_ledger_month(%s, %s)"
 
@@ -30,8 +33,10 @@ async def make_months(connection: AsyncConnection[TupleRow]) -> Months:
     """Make the months that are due, each in a transaction of its own: ``connection`` is in
     autocommit mode. One that cannot be made keeps no other.
 
+    None takes longer than ``MONTH_SECONDS``, which is what the session's statements may take then.
     Raises ``psycopg.Error`` if it cannot be told which are due, or the connection has ended.
     """
+    await connection.execute(_BOUND, (f"{MONTH_SECONDS}s",))
     due = await (await connection.execute(_DUE, (MONTHS_AHEAD,))).fetchall()
     made: list[str] = []
     missing: list[tuple[str, str]] = []

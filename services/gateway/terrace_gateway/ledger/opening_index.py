@@ -19,6 +19,8 @@ log = structlog.get_logger()
 EVERY_SECONDS = 3600.0
 AWAY_SECONDS = 5.0
 BUILD_SECONDS = 6 * 3600
+_TRY_LOCK: LiteralString = "SELECT pg_try_advisory_lock(x'7E44ACE7'::bigint)"
+_UNLOCK: LiteralString = "SELECT pg_advisory_unlock(x'7E44ACE7'::bigint)"
 _DROP: LiteralString = "DROP INDEX CONCURRENTLY IF EXISTS {}"
 _CREATE: LiteralString = "CREATE INDEX CONCURRENTLY IF NOT EXISTS {} ON {} (opened_at, entry_id)"
 # Names of months without it, and whether one was begun and not made. What another guard is making
@@ -43,6 +45,9 @@ async def keep_opening_index(database: Database) -> None:
                 async with database.long_connection(BUILD_SECONDS) as connection:
                     await make_opening_index(connection)
                 pause = EVERY_SECONDS
+            except psycopg.errors.InsufficientPrivilege as error:
+                pause = EVERY_SECONDS
+                log.warning("ledger_index_not_ours", error=error.diag.message_primary)
             except (AuthorityUnavailableError, psycopg.Error) as error:
                 log.warning("ledger_index_not_made", error=f"{type(error).__name__}: {error}")
         await asyncio.sleep(pause)
@@ -51,8 +56,21 @@ async def keep_opening_index(database: Database) -> None:
 async def make_opening_index(connection: Connection) -> list[str]:
     """Make what is missing, the newest month first. ``connection`` is in autocommit mode.
 
-    Returns the months that were given one. Raises ``psycopg.Error``.
+    Returns the months that were given one; none while another guard is at it. Raises
+    ``psycopg.Error``.
     """
+    # Tried, not waited for: who waits in a statement is waited for by CREATE INDEX CONCURRENTLY.
+    row = await (await connection.execute(_TRY_LOCK)).fetchone()
+    if row is None or not row[0]:
+        return []
+    try:
+        return await _make(connection)
+    finally:
+        if not connection.closed:
+            await connection.execute(_UNLOCK)
+
+
+async def _make(connection: Connection) -> list[str]:
     made: list[str] = []
     for month, broken in await (await connection.execute(_MISSING)).fetchall():
         index = sql.Identifier(f"{month}_opened")

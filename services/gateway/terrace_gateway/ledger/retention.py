@@ -1,5 +1,6 @@
 """Which months of the ledger stay in the database. One that goes leaves its audit record."""
 
+import hashlib
 from dataclasses import dataclass, field
 from typing import LiteralString
 
@@ -77,15 +78,23 @@ class Retention:
         """Unknown attempts of before the last ``keep`` months count as their reservation for good:
         nobody is asked about them any more. Returns how many.
 
-        Those stay whose guard's spool was not shipped to its end: it may know better.
+        Those stay whose guard's spool was not shipped to its end: it may know better. The audit
+        record has their count and the digest of their ids, sorted, a line each; the ids themselves
+        are those of the export's ``unknown`` entries.
         """
-        async with self._database.connection() as connection, connection.transaction():
+        async with (
+            self._database.long_connection(DROP_SECONDS) as connection, connection.transaction()
+        ):  # fmt: skip
             cursor = await connection.execute(_SETTLE, (keep,))
             settled = sorted(row[0] for row in await cursor.fetchall())
             if settled:
+                digest = hashlib.sha256("\n".join(settled).encode()).hexdigest()
                 await record(
                     connection, actor=actor, action="ledger.settle_unknown", subject="ledger",
-                    detail={"attempts": len(settled), "first": settled[:MAX_NAMED]},
+                    detail={
+                        "attempts": len(settled), "sha256": digest, "keep_months": keep,
+                        "first": settled[:MAX_NAMED],
+                    },
                 )  # fmt: skip
         return len(settled)
 

@@ -5,7 +5,8 @@ our credentials and makes up ids.
 """
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
+from heapq import nsmallest
 from typing import Any, LiteralString
 
 import structlog
@@ -41,9 +42,9 @@ async def unknown_to_ledger(
     ``unknown_to_ledger``: the first hundred of them. A call whose month was exported and dropped is
     unknown too: ask for no more hours than are kept.
 
-    Raises ``AuthorityUnavailableError``. A log that cannot be read is left out.
+    Raises ``AuthorityUnavailableError``. A log that cannot be read is left out from there on.
     """
-    found: list[dict[str, Any]] = []
+    found: list[tuple[datetime, str, dict[str, Any]]] = []
     count = 0
     async with database.connection() as connection:
         row = await (await connection.execute(_NOW)).fetchone()
@@ -55,21 +56,26 @@ async def unknown_to_ledger(
         if not isinstance(source, BedrockBill):
             continue  # an API that is asked attempt by attempt
         try:
-            lines = await source.named(begin, end)
+            async for lines in source.named(begin, end):
+                strange = await _strange(database, lines, begin - LONGEST_CALL)
+                count += len(strange)
+                found += [(line.at, line.request_id, _document(provider, line)) for line in strange]
+                found = nsmallest(MAX_LINES, found, key=lambda one: one[:2])
         except BillUnreachableError as error:
             log.warning("bill_unreachable", provider=provider, error=str(error))
-            continue
-        asked = sorted({str(line.attempt_id) for line in lines})
-        async with database.long_connection(LOOK_SECONDS) as connection:
-            values = {"asked": asked, "since": begin - LONGEST_CALL}
-            cursor = await connection.execute(_UNKNOWN, values)
-            unknown = {attempt_id for (attempt_id,) in await cursor.fetchall()}
-        strange = [line for line in lines if line.attempt_id in unknown]
-        count += len(strange)
-        found += [_document(provider, line) for line in strange[: MAX_LINES - len(found)]]
     if count:
         log.error("calls_unknown_to_ledger", calls=count)
-    return {"unknown_calls": count, "unknown_to_ledger": found}
+    return {"unknown_calls": count, "unknown_to_ledger": [document for *_, document in found]}
+
+
+async def _strange(
+    database: Database, lines: list[InvocationLine], since: datetime
+) -> list[InvocationLine]:
+    asked = sorted({str(line.attempt_id) for line in lines})
+    async with database.long_connection(LOOK_SECONDS) as connection:
+        cursor = await connection.execute(_UNKNOWN, {"asked": asked, "since": since})
+        unknown = {attempt_id for (attempt_id,) in await cursor.fetchall()}
+    return [line for line in lines if line.attempt_id in unknown]
 
 
 def _document(provider: str, line: InvocationLine) -> dict[str, Any]:

@@ -34,7 +34,9 @@ $$;
 -- Makes a month's partition and moves its rows out of the default partition, all or nothing: nobody
 -- sees an entry twice or not at all. Returns how many were moved; NULL: the month is there. Raises
 -- object_not_in_prerequisite_state if they are more than p_rows (everybody waits while they are
--- moved), or were exported as rows of the default partition (a second export would have them twice).
+-- moved), or were exported as rows of the default partition (a second export would have them twice),
+-- or if the default partition has more than 16 kB for each of p_rows: everybody waits while it is
+-- read whole, whatever month is attached.
 -- Locks that are not to be had soon are given up: who waits for one stops all that come behind.
 CREATE FUNCTION make_ledger_month(p_month date, p_rows bigint) RETURNS bigint LANGUAGE plpgsql
 SET lock_timeout = '500ms' AS $$
@@ -53,6 +55,11 @@ BEGIN
     IF EXISTS (SELECT FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
                WHERE i.inhparent = 'ledger_entry'::regclass AND c.relname = v_name) THEN
         RETURN NULL;
+    END IF;
+    IF pg_relation_size('ledger_entry_other') / 16384 > p_rows THEN
+        RAISE EXCEPTION 'ledger_entry_other is too large to be read while all wait: % MB',
+            pg_relation_size('ledger_entry_other') / 1048576
+            USING ERRCODE = 'object_not_in_prerequisite_state';
     END IF;
     SELECT count(*) INTO v_rows FROM (
         SELECT FROM ledger_entry_other WHERE opened_at >= v_from AND opened_at < v_until

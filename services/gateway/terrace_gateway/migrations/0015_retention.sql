@@ -34,7 +34,8 @@ END $$;
 -- stored. It is for one at a time. The lock that stops readers and writers is asked for in short
 -- waits (who waits for one stops all that come behind), and after the chain of audit records, as
 -- everybody takes them who writes one: the caller's own record may follow in the same transaction.
--- A guard of the release before is told of all this as of a month that is not exported.
+-- A guard of the release before is told of all this as of a month that is not exported. Of a chain's
+-- entries it keeps none in memory: one process start may have written the whole month.
 CREATE OR REPLACE FUNCTION drop_ledger_partition(p_name text) RETURNS bigint LANGUAGE plpgsql
 SET lock_timeout = '2s' AS $$
 DECLARE
@@ -71,11 +72,13 @@ BEGIN
     END IF;
     EXECUTE format(
         'INSERT INTO chain_gap (writer, after_seq, before_seq, hash, reason)
-         SELECT writer, min(seq) - 1, max(seq) + 1,
-                (array_agg(hash ORDER BY seq DESC))[1], ''exported: '' || %L
-         FROM (SELECT writer, seq, hash, seq - row_number() OVER (PARTITION BY writer ORDER BY seq)
-                      AS island FROM %I) t
-         GROUP BY writer, island ON CONFLICT DO NOTHING', p_name, p_name);
+         SELECT i.writer, i.first - 1, i.last + 1, e.hash, ''exported: '' || %L
+         FROM (SELECT t.writer, min(t.seq) AS first, max(t.seq) AS last
+               FROM (SELECT writer, seq, seq - row_number() OVER (PARTITION BY writer ORDER BY seq)
+                            AS island FROM %I) t
+               GROUP BY t.writer, t.island) i
+         JOIN %I e ON e.writer = i.writer AND e.seq = i.last
+         ON CONFLICT DO NOTHING', p_name, p_name, p_name);
     PERFORM set_config('lock_timeout', '500ms', true);
     FOR i IN 1 .. 10 LOOP
         BEGIN
