@@ -20,13 +20,13 @@ from terrace_gateway.database import Database
 from terrace_gateway.edge.client import BodyRoom
 from terrace_gateway.guardrails.chain import Guardrails
 from terrace_gateway.guardrails.http_client import GuardrailHttp
-from terrace_gateway.ledger.anchors import AnchorStore
+from terrace_gateway.ledger.chains.anchors import AnchorStore
+from terrace_gateway.ledger.chains.signing import read_signer
 from terrace_gateway.ledger.keeper import LedgerKeeper
 from terrace_gateway.ledger.metrics import LedgerCollector
 from terrace_gateway.ledger.object_store import open_objects
 from terrace_gateway.ledger.reaper import LedgerReaper
 from terrace_gateway.ledger.shipper import Shipper
-from terrace_gateway.ledger.signing import read_signer
 from terrace_gateway.matching import Matcher
 from terrace_gateway.membership import Membership
 from terrace_gateway.metrics import Metrics

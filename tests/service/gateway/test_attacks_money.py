@@ -11,8 +11,8 @@ from gateway_rig.guard import InProcessGuard
 from gateway_rig.postgres import Postgres
 
 from terrace_gateway.calls.ports import CloseRecord, OpenRecord
-from terrace_gateway.ledger import bill_sources
-from terrace_gateway.ledger.provider_bill import Billed
+from terrace_gateway.ledger.bills import bill_sources
+from terrace_gateway.ledger.bills.provider_bill import Billed
 from terrace_gateway.spool.group_commit import SpoolBrokenError
 
 QUICK = {"reconcile_grace_seconds": 0, "reaper_seconds": 0.2, "stream_margin_seconds": 0.2}

@@ -15,7 +15,7 @@ from gateway_rig.postgres import Postgres
 from psycopg.types.json import Jsonb
 
 from terrace_gateway.ledger.books import SPEND_COLUMNS
-from terrace_gateway.ledger.signing import read_signer
+from terrace_gateway.ledger.chains.signing import read_signer
 
 MakeGuard = Callable[..., Awaitable[InProcessGuard]]
 APPEND = "SELECT (append_chained(%s, 'replica-x', %s)).entry_id"

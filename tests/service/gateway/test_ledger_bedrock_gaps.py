@@ -16,12 +16,12 @@ from gateway_rig.postgres import Postgres
 from terrace_common.governance import BedrockProvider, Governance, load_governance
 from terrace_gateway.calls.ports import OpenRecord
 from terrace_gateway.database import Database
-from terrace_gateway.ledger.bill_places import MAX_VERSIONS, BillPlaces
-from terrace_gateway.ledger.bill_sources import BillApi, Candidate
-from terrace_gateway.ledger.log_sources import LogSources
-from terrace_gateway.ledger.provider_bill import Billed
-from terrace_gateway.ledger.reconcile import Reconciler
-from terrace_gateway.ledger.recorded_prices import RecordedPrices
+from terrace_gateway.ledger.bills.bill_places import MAX_VERSIONS, BillPlaces
+from terrace_gateway.ledger.bills.bill_sources import BillApi, Candidate
+from terrace_gateway.ledger.bills.log_sources import LogSources
+from terrace_gateway.ledger.bills.provider_bill import Billed
+from terrace_gateway.ledger.bills.reconcile import Reconciler
+from terrace_gateway.ledger.bills.recorded_prices import RecordedPrices
 
 SPEC = """
 version: 1
@@ -217,7 +217,7 @@ async def test_a_bill_api_says_nothing_of_what_was_not_sent_there(
         assert {one.attempt_id for one in missing} == {"here", "elsewhere"}
         return {"here"}
 
-    monkeypatch.setattr("terrace_gateway.ledger.bill_sources.read_bill", read)
+    monkeypatch.setattr("terrace_gateway.ledger.bills.bill_sources.read_bill", read)
     bill = BillApi("http://bill", grace_seconds=60, sent_here=sent_here)
     found = await bill.billed([candidate(name, 1) for name in ("billed", "here", "elsewhere")])
     assert {name: one.calls for name, one in found.items()} == {"billed": 1, "here": 0}

@@ -15,9 +15,9 @@ from gateway_rig.postgres import Postgres
 from terrace_common.governance import load_governance
 from terrace_common.prices import PriceBook
 from terrace_gateway.calls.ports import Usage
-from terrace_gateway.ledger.anchors import AnchorStore, make_anchor, read_anchor
+from terrace_gateway.ledger.bills.recorded_prices import RecordedPrices
+from terrace_gateway.ledger.chains.anchors import AnchorStore, make_anchor, read_anchor
 from terrace_gateway.ledger.object_store import ObjectStoreError, open_objects
-from terrace_gateway.ledger.recorded_prices import RecordedPrices
 from terrace_gateway.prices.store import PriceStore
 
 

@@ -12,7 +12,7 @@ from gateway_rig.postgres import Postgres
 
 from terrace_common.prices import Price, Quote
 from terrace_gateway.calls.ports import OpenRecord, Usage
-from terrace_gateway.ledger.bill_sources import Candidate
+from terrace_gateway.ledger.bills.bill_sources import Candidate
 from terrace_gateway.prices import units_of
 from terrace_gateway.prices.rerating_store import ReratingStore
 

@@ -16,12 +16,12 @@ from gateway_rig.postgres import Postgres
 
 from terrace_gateway.clock import Clock
 from terrace_gateway.database import Database
-from terrace_gateway.ledger.anchors import AnchorStore
-from terrace_gateway.ledger.export import LedgerExport
+from terrace_gateway.ledger.chains.anchors import AnchorStore
+from terrace_gateway.ledger.chains.signing import read_signer
+from terrace_gateway.ledger.chains.verify import LedgerVerifier, Verification
+from terrace_gateway.ledger.exports.export import LedgerExport
 from terrace_gateway.ledger.keeper import LedgerKeeper
 from terrace_gateway.ledger.object_store import DirectoryObjects, ObjectStore
-from terrace_gateway.ledger.signing import read_signer
-from terrace_gateway.ledger.verify import LedgerVerifier, Verification
 from terrace_gateway.spool.records import genesis_hash
 
 Sql = psycopg.Connection[Any]

@@ -16,8 +16,9 @@ from gateway_rig.postgres import Postgres
 
 from terrace_gateway.calls.ports import AuthorityUnavailableError
 from terrace_gateway.clock import Clock
-from terrace_gateway.ledger.anchors import AnchorStore
-from terrace_gateway.ledger.export import LedgerExport
+from terrace_gateway.ledger.chains.anchors import AnchorStore
+from terrace_gateway.ledger.exports.export import LedgerExport
+from terrace_gateway.ledger.exports.parts import need_parquet, read_part
 from terrace_gateway.ledger.keeper import LedgerKeeper
 from terrace_gateway.ledger.object_store import (
     DirectoryObjects,
@@ -26,7 +27,6 @@ from terrace_gateway.ledger.object_store import (
     open_objects,
 )
 from terrace_gateway.ledger.offline import main, verify_export
-from terrace_gateway.ledger.parts import need_parquet, read_part
 
 YESTERDAY = datetime.now(UTC) - timedelta(days=1)
 
@@ -42,8 +42,8 @@ async def fill(rig: LedgerRig, count: int, **changes: Any) -> None:
 async def test_days_are_exported_once_and_checked_offline(
     postgres: Postgres, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("terrace_gateway.ledger.export.PART_ROWS", 10)
-    monkeypatch.setattr("terrace_gateway.ledger.export.PAGE_ROWS", 5)
+    monkeypatch.setattr("terrace_gateway.ledger.exports.export.PART_ROWS", 10)
+    monkeypatch.setattr("terrace_gateway.ledger.exports.export.PAGE_ROWS", 5)
     objects = DirectoryObjects(tmp_path / "export")
     anchors = AnchorStore(DirectoryObjects(tmp_path / "anchors"))
     async with ledger_rig(postgres.url(database), tmp_path) as rig:
@@ -136,7 +136,7 @@ async def test_an_entry_that_commits_behind_a_later_one_is_waited_for(
             with psycopg.connect(postgres.url(database)) as quick:
                 append(quick, next_id(quick), "at_quick")
             with monkeypatch.context() as impatient:
-                impatient.setattr("terrace_gateway.ledger.export.SETTLING_SECONDS", 0.1)
+                impatient.setattr("terrace_gateway.ledger.exports.export.SETTLING_SECONDS", 0.1)
                 with pytest.raises(AuthorityUnavailableError, match="has not ended"):
                     await export.export(before=now)
             waiting = asyncio.create_task(export.export(before=now))
@@ -248,8 +248,8 @@ async def test_what_the_store_has_lost_is_not_exported_any_more(
 async def test_only_a_page_of_rows_is_held_at_a_time(
     postgres: Postgres, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("terrace_gateway.ledger.export.PART_ROWS", 10)
-    monkeypatch.setattr("terrace_gateway.ledger.export.PAGE_ROWS", 5)
+    monkeypatch.setattr("terrace_gateway.ledger.exports.export.PART_ROWS", 10)
+    monkeypatch.setattr("terrace_gateway.ledger.exports.export.PAGE_ROWS", 5)
     async with ledger_rig(postgres.url(database), tmp_path) as rig:
         await fill(rig, 18)
         await LedgerExport(rig.database, DirectoryObjects(tmp_path / "export")).export(
@@ -329,8 +329,8 @@ async def test_a_month_that_takes_rows_meanwhile_exports_them_once(
 async def test_a_month_that_is_dropped_while_it_is_exported_is_passed_over(
     postgres: Postgres, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("terrace_gateway.ledger.export.PART_ROWS", 1)
-    monkeypatch.setattr("terrace_gateway.ledger.export.PAGE_ROWS", 1)
+    monkeypatch.setattr("terrace_gateway.ledger.exports.export.PART_ROWS", 1)
+    monkeypatch.setattr("terrace_gateway.ledger.exports.export.PAGE_ROWS", 1)
     async with ledger_rig(postgres.url(database), tmp_path) as rig:
         await fill(rig, 3)
 

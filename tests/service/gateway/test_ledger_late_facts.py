@@ -8,11 +8,11 @@ from gateway_rig.ledger_rig import LedgerRig, ledger_rig
 from gateway_rig.postgres import Postgres
 
 from terrace_gateway.calls.ports import Charge, OpenRecord, Usage
-from terrace_gateway.ledger.bill_sources import Candidate
-from terrace_gateway.ledger.provider_bill import Billed, BillUnreachableError
+from terrace_gateway.ledger.bills.bill_sources import Candidate
+from terrace_gateway.ledger.bills.provider_bill import Billed, BillUnreachableError
+from terrace_gateway.ledger.bills.reconcile import Reconciler
+from terrace_gateway.ledger.chains.verify import LedgerVerifier
 from terrace_gateway.ledger.reaper import LedgerReaper
-from terrace_gateway.ledger.reconcile import Reconciler
-from terrace_gateway.ledger.verify import LedgerVerifier
 
 
 class FakeBill:

@@ -13,11 +13,11 @@ from gateway_rig.ledger_rig import LedgerRig, ledger_rig, open_database
 from gateway_rig.postgres import Postgres
 
 from terrace_gateway.clock import Clock
-from terrace_gateway.ledger.anchors import AnchorStore
+from terrace_gateway.ledger.chains.anchors import AnchorStore
+from terrace_gateway.ledger.chains.verify import LedgerVerifier
 from terrace_gateway.ledger.keeper import LedgerKeeper
 from terrace_gateway.ledger.months import MONTHS_AHEAD
 from terrace_gateway.ledger.object_store import DirectoryObjects
-from terrace_gateway.ledger.verify import LedgerVerifier
 
 OTHER = "ledger_entry_other"
 Sql = psycopg.Connection[Any]

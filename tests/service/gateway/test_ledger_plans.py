@@ -11,12 +11,12 @@ from gateway_rig.postgres import Postgres
 from psycopg import sql
 
 from terrace_gateway.database import Connection
-from terrace_gateway.ledger import export
-from terrace_gateway.ledger.export import ROWS as EXPORTED_ROWS
-from terrace_gateway.ledger.export_days import DAYS, list_days
+from terrace_gateway.ledger.bills.reconcile import SETTLED
+from terrace_gateway.ledger.exports import export
+from terrace_gateway.ledger.exports.export import ROWS as EXPORTED_ROWS
+from terrace_gateway.ledger.exports.export_days import DAYS, list_days
 from terrace_gateway.ledger.object_store import DirectoryObjects
 from terrace_gateway.ledger.opening_index import make_opening_index
-from terrace_gateway.ledger.reconcile import SETTLED
 from terrace_gateway.prices.rerating_store import PAGE, ReratingStore
 
 ROWS = 6000  # of each month

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from gateway_rig.ledger_rig import open_database
 from gateway_rig.postgres import Postgres
 
-from terrace_gateway.ledger.bill_sources import Candidate
-from terrace_gateway.ledger.provider_bill import Billed
-from terrace_gateway.ledger.reconcile import PASS_LIMIT, Reconciler
+from terrace_gateway.ledger.bills.bill_sources import Candidate
+from terrace_gateway.ledger.bills.provider_bill import Billed
+from terrace_gateway.ledger.bills.reconcile import PASS_LIMIT, Reconciler
 
 _ADD = """
 INSERT INTO open_attempt (attempt_id, state, opened_at, writer, incarnation_id, provider,

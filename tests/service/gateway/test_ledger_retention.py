@@ -16,12 +16,12 @@ from gateway_rig.ledger_rig import LedgerRig, begin_incarnation, ledger_rig, ope
 from gateway_rig.postgres import Postgres
 
 from terrace_gateway.database import Database
-from terrace_gateway.ledger.bill_sources import Candidate
-from terrace_gateway.ledger.export import LedgerExport
+from terrace_gateway.ledger.bills.bill_sources import Candidate
+from terrace_gateway.ledger.bills.provider_bill import Billed
+from terrace_gateway.ledger.bills.reconcile import Reconciler
+from terrace_gateway.ledger.exports.export import LedgerExport
+from terrace_gateway.ledger.exports.retention import Retention
 from terrace_gateway.ledger.object_store import DirectoryObjects
-from terrace_gateway.ledger.provider_bill import Billed
-from terrace_gateway.ledger.reconcile import Reconciler
-from terrace_gateway.ledger.retention import Retention
 
 MakeGuard = Callable[..., Awaitable[InProcessGuard]]
 YESTERDAY = datetime.now(UTC) - timedelta(days=1)
@@ -162,7 +162,10 @@ async def test_unknown_attempts_are_settled_by_an_order_only(
             assert await Retention(pool).settle_unknown(1, actor="jo") == 0
             left = sql.execute("SELECT attempt_id FROM open_attempt ORDER BY 1").fetchall()
             assert left == [("at_away",), ("at_open",), ("at_young",)]
-            detail = {"attempts": 2, "first": ["at_reaped", "at_unknown"]}
+            detail = {
+                "attempts": 2, "first": ["at_reaped", "at_unknown"], "keep_months": 1,
+                "sha256": hashlib.sha256(b"at_reaped\nat_unknown").hexdigest(),
+            }  # fmt: skip
             records = sql.execute(AUDIT.encode()).fetchall()
             assert records == [("jo", "ledger.settle_unknown", "ledger", detail)]
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from terrace_gateway.ledger.anchors import Anchor
-from terrace_gateway.ledger.chain_check import ChainCheck, EntryRow, Finding, check_late
+from terrace_gateway.ledger.chains.anchors import Anchor
+from terrace_gateway.ledger.chains.chain_check import ChainCheck, EntryRow, Finding, check_late
 from terrace_gateway.spool.records import canonical_bytes, entry_hash, genesis_hash
 
 WRITER = "w-0123456789abcdef"

@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from terrace_gateway.ledger import invocation_log
-from terrace_gateway.ledger.bill_sources import NAMED_LINES, BedrockBill
-from terrace_gateway.ledger.invocation_log import (
+from terrace_gateway.ledger.bills import invocation_log
+from terrace_gateway.ledger.bills.bill_sources import NAMED_LINES, BedrockBill
+from terrace_gateway.ledger.bills.invocation_log import (
     BucketInvocationLog,
     InvocationLine,
     InvocationLogError,

@@ -28,7 +28,7 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "/v1/responses": {"status": "completed", "output": [ITEM]},
     "/v1/embeddings": {"data": [{"embedding": [0.5], "index": 0}]},
 }
-NOTHING: dict[str, Any] = {"/v1/responses": None, "/v1/embeddings": {}}
+NOTHING: dict[str, Any] = {"/v1/responses": None, "/v1/embeddings": None}
 
 
 def usage(path: str, told: int, written: int, **more: Any) -> dict[str, Any]:
@@ -87,7 +87,10 @@ def test_a_stream_tells_no_estimate(path: str, estimated: bool, filtered: bool) 
 def test_vectors_that_are_counted_apart_say_that_count() -> None:
     found = surface("/v1/embeddings")
     made_up = {**ANSWERS["/v1/embeddings"], "usage": usage("/v1/embeddings", 7, 0)}
-    for counted, told in ((Usage(400, 0), {"prompt_tokens": 400, "total_tokens": 400}), (None, {})):
+    for counted, told in (
+        (Usage(400, 0), {"prompt_tokens": 400, "total_tokens": 400}),
+        (None, None),
+    ):
         answer = with_embeddings_usage(made_up, counted)
         assert json.loads(found.rebuild(answer))["usage"] == told
         assert found.usage(answer) == counted

@@ -9,18 +9,18 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from terrace_gateway.admin.audit import record
 from terrace_gateway.admin.routing import AdminCall, AdminRoute, Query
 from terrace_gateway.edge.errors import INVALID_REQUEST, UPSTREAM_ERROR, ApiError
-from terrace_gateway.ledger.anchors import AnchorStore
-from terrace_gateway.ledger.bill_places import BillPlaces
+from terrace_gateway.ledger.bills.bill_places import BillPlaces
+from terrace_gateway.ledger.bills.log_sources import LogSources
+from terrace_gateway.ledger.bills.reconcile import Reconciler
+from terrace_gateway.ledger.bills.recorded_prices import RecordedPrices
 from terrace_gateway.ledger.books import KINDS, MONEY_KINDS, SPEND_COLUMNS, BookStore
-from terrace_gateway.ledger.export import ExportedDay, LedgerExport
-from terrace_gateway.ledger.log_sources import LogSources
+from terrace_gateway.ledger.chains.anchors import AnchorStore
+from terrace_gateway.ledger.chains.signing import read_public_keys, read_signer
+from terrace_gateway.ledger.chains.verify import LedgerVerifier, Verification
+from terrace_gateway.ledger.exports.export import ExportedDay, LedgerExport
+from terrace_gateway.ledger.exports.parts import ExportUnavailableError
+from terrace_gateway.ledger.exports.retention import Dropped, Retention
 from terrace_gateway.ledger.object_store import ObjectStoreError, open_objects
-from terrace_gateway.ledger.parts import ExportUnavailableError
-from terrace_gateway.ledger.reconcile import Reconciler
-from terrace_gateway.ledger.recorded_prices import RecordedPrices
-from terrace_gateway.ledger.retention import Dropped, Retention
-from terrace_gateway.ledger.signing import read_public_keys, read_signer
-from terrace_gateway.ledger.verify import LedgerVerifier, Verification
 from terrace_gateway.runtime import Runtime
 from terrace_gateway.surfaces.json_body import invalid
 

@@ -1,1 +1,1 @@
-"""The ledger, and what corrects it."""
+"""The ledger: how records come into it, and what keeps it in order."""

@@ -10,11 +10,11 @@ from terrace_gateway.calls.ports import AuthorityUnavailableError
 from terrace_gateway.clock import Clock
 from terrace_gateway.crash_points import reach
 from terrace_gateway.database import Database
-from terrace_gateway.ledger.anchors import AnchorStore, make_anchor
+from terrace_gateway.ledger.chains.anchors import AnchorStore, make_anchor
+from terrace_gateway.ledger.chains.signing import HeadSigner
 from terrace_gateway.ledger.months import MONTH_SECONDS, Months, make_months
 from terrace_gateway.ledger.object_store import ObjectStoreError
 from terrace_gateway.ledger.shipper import Shipper
-from terrace_gateway.ledger.signing import HeadSigner
 
 log = structlog.get_logger()
 

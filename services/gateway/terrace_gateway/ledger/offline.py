@@ -15,11 +15,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from terrace_gateway.ledger.anchors import Anchor, AnchorStore, read_anchor
-from terrace_gateway.ledger.chain_check import ChainCheck, Finding
+from terrace_gateway.ledger.chains.anchors import Anchor, AnchorStore, read_anchor
+from terrace_gateway.ledger.chains.chain_check import ChainCheck, Finding
+from terrace_gateway.ledger.chains.verify import Verification, entry_row
+from terrace_gateway.ledger.exports.parts import read_part
 from terrace_gateway.ledger.object_store import ObjectMissingError, ObjectStore, open_objects
-from terrace_gateway.ledger.parts import read_part
-from terrace_gateway.ledger.verify import Verification, entry_row
 
 
 def verify_export(

@@ -11,14 +11,14 @@ from gateway_rig.fake_aws import FakeAws
 from gateway_rig.ledger_rig import LedgerRig
 from terrace_common.names import NAMED_ATTEMPT_PREFIX
 from terrace_gateway.calls.ports import OpenRecord, Usage
-from terrace_gateway.ledger.bill_sources import BedrockBill, Candidate, Rate
-from terrace_gateway.ledger.invocation_log import (
+from terrace_gateway.ledger.bills.bill_sources import BedrockBill, Candidate, Rate
+from terrace_gateway.ledger.bills.invocation_log import (
     BucketInvocationLog,
     CloudWatchInvocationLog,
     InvocationLog,
 )
+from terrace_gateway.ledger.bills.reconcile import Reconciler
 from terrace_gateway.ledger.object_store import BucketObjects, aws_client
-from terrace_gateway.ledger.reconcile import Reconciler
 
 FOLDER = "AWSLogs/123456789012/BedrockModelInvocationLogs/us-east-1/"
 LONGEST = 60.0

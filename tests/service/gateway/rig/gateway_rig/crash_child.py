@@ -20,13 +20,13 @@ from terrace_gateway.calls.ports import OpenRecord, Usage
 from terrace_gateway.clock import Clock
 from terrace_gateway.database import Database
 from terrace_gateway.ending import end_tasks
-from terrace_gateway.ledger.anchors import AnchorStore
-from terrace_gateway.ledger.bill_sources import Candidate
+from terrace_gateway.ledger.bills.bill_sources import Candidate
+from terrace_gateway.ledger.bills.provider_bill import Billed
+from terrace_gateway.ledger.bills.reconcile import Reconciler
+from terrace_gateway.ledger.chains.anchors import AnchorStore
 from terrace_gateway.ledger.keeper import LedgerKeeper
 from terrace_gateway.ledger.object_store import DirectoryObjects
-from terrace_gateway.ledger.provider_bill import Billed
 from terrace_gateway.ledger.reaper import LedgerReaper
-from terrace_gateway.ledger.reconcile import Reconciler
 from terrace_gateway.ledger.shipper import Shipper
 from terrace_gateway.spool.journal import SpoolJournal
 from terrace_gateway.spool.records import open_fields

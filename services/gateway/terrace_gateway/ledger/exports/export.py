@@ -23,10 +23,10 @@ from psycopg import sql
 from terrace_gateway.calls.ports import AuthorityUnavailableError
 from terrace_gateway.database import Connection, Database
 from terrace_gateway.ledger.cursor import SettledIds
-from terrace_gateway.ledger.export_days import list_days
-from terrace_gateway.ledger.exported import DayRecord, NotStoredError, check_stored
+from terrace_gateway.ledger.exports.export_days import list_days
+from terrace_gateway.ledger.exports.exported import DayRecord, NotStoredError, check_stored
+from terrace_gateway.ledger.exports.parts import PartWriter, need_parquet
 from terrace_gateway.ledger.object_store import ObjectStore, store_named
-from terrace_gateway.ledger.parts import PartWriter, need_parquet
 
 log = structlog.get_logger()
 

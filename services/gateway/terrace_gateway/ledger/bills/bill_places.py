@@ -17,7 +17,7 @@ from typing import LiteralString
 from terrace_common.governance import BedrockProvider, Governance, GovernanceError, load_governance
 from terrace_common.governance.catalogue import Provider
 from terrace_gateway.database import Database
-from terrace_gateway.ledger.bill_sources import Candidate
+from terrace_gateway.ledger.bills.bill_sources import Candidate
 
 MAX_VERSIONS = 32
 """So many versions of the policy are looked through for an attempt that does not say its own."""

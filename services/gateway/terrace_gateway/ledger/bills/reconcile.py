@@ -23,15 +23,15 @@ from terrace_common.names import NAMED_ATTEMPT_PREFIX
 from terrace_gateway.calls.ports import AuthorityUnavailableError
 from terrace_gateway.crash_points import reach
 from terrace_gateway.database import Database
-from terrace_gateway.ledger.bill_sources import (
+from terrace_gateway.ledger.bills.bill_sources import (
     SECOND_LOOK_SECONDS,
     BedrockBill,
     BillSource,
     Candidate,
 )
-from terrace_gateway.ledger.provider_bill import Billed, BillUnreachableError
+from terrace_gateway.ledger.bills.provider_bill import Billed, BillUnreachableError
+from terrace_gateway.ledger.bills.strangers import unknown_to_ledger
 from terrace_gateway.ledger.reaper import SILENT_SECONDS
-from terrace_gateway.ledger.strangers import unknown_to_ledger
 
 log = structlog.get_logger()
 

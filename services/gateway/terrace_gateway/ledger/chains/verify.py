@@ -8,8 +8,8 @@ from typing import Any, LiteralString
 from psycopg.rows import dict_row
 
 from terrace_gateway.database import Connection, Database
-from terrace_gateway.ledger.anchors import Anchor, AnchorStore, read_anchor
-from terrace_gateway.ledger.chain_check import (
+from terrace_gateway.ledger.chains.anchors import Anchor, AnchorStore, read_anchor
+from terrace_gateway.ledger.chains.chain_check import (
     OUTSIDE_OF_THE_HASH,
     ChainCheck,
     EntryRow,
@@ -17,7 +17,7 @@ from terrace_gateway.ledger.chain_check import (
     Gap,
     check_late,
 )
-from terrace_gateway.ledger.exported import EXPORTED, ExportedMonths
+from terrace_gateway.ledger.exports.exported import EXPORTED, ExportedMonths
 from terrace_gateway.ledger.object_store import ObjectStore
 
 PAGE = 1000

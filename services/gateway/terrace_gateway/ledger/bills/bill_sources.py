@@ -18,12 +18,12 @@ from typing import Protocol
 import aiohttp
 
 from terrace_gateway.calls.ports import Usage
-from terrace_gateway.ledger.invocation_log import (
+from terrace_gateway.ledger.bills.invocation_log import (
     InvocationLine,
     InvocationLog,
     InvocationLogError,
 )
-from terrace_gateway.ledger.provider_bill import Billed, BillUnreachableError, read_bill
+from terrace_gateway.ledger.bills.provider_bill import Billed, BillUnreachableError, read_bill
 
 PARALLEL_READS = 8
 SECOND_LOOK_SECONDS = 24 * 3600

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, LiteralString, cast
 
 from terrace_gateway.database import Database
-from terrace_gateway.ledger.chain_check import Gap
+from terrace_gateway.ledger.chains.chain_check import Gap
 from terrace_gateway.ledger.object_store import ObjectMissingError, ObjectStore, ObjectStoreError
 
 EXPORTED = "exported: "

@@ -12,9 +12,9 @@ from typing import Any, LiteralString
 import structlog
 
 from terrace_gateway.database import Database
-from terrace_gateway.ledger.bill_sources import BedrockBill, BillSource
-from terrace_gateway.ledger.invocation_log import InvocationLine
-from terrace_gateway.ledger.provider_bill import BillUnreachableError
+from terrace_gateway.ledger.bills.bill_sources import BedrockBill, BillSource
+from terrace_gateway.ledger.bills.invocation_log import InvocationLine
+from terrace_gateway.ledger.bills.provider_bill import BillUnreachableError
 
 log = structlog.get_logger()
 

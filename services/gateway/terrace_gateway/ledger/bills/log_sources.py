@@ -4,15 +4,15 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from terrace_common.governance import BedrockProvider, Governance
-from terrace_gateway.ledger.bill_places import BillPlaces
-from terrace_gateway.ledger.bill_sources import BedrockBill, BillApi, BillSource
-from terrace_gateway.ledger.invocation_log import (
+from terrace_gateway.ledger.bills.bill_places import BillPlaces
+from terrace_gateway.ledger.bills.bill_sources import BedrockBill, BillApi, BillSource
+from terrace_gateway.ledger.bills.invocation_log import (
     BucketInvocationLog,
     CloudWatchInvocationLog,
     InvocationLog,
 )
+from terrace_gateway.ledger.bills.recorded_prices import RecordedPrices
 from terrace_gateway.ledger.object_store import BucketObjects, aws_client
-from terrace_gateway.ledger.recorded_prices import RecordedPrices
 
 BUCKET, LOG_GROUP = "s3://", "logs://"
 

@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 from typing import Any, cast
 
 from terrace_common.names import ANCHOR_PREFIX
+from terrace_gateway.ledger.chains.signing import HeadSigner, is_signed
 from terrace_gateway.ledger.object_store import ObjectStore
-from terrace_gateway.ledger.signing import HeadSigner, is_signed
 from terrace_gateway.spool.records import canonical_bytes, moment_text
 
 _NAME = re.compile(r"(?P<writer>[\w-]+)/(?P<seq>\d{20})(?P<sealed>-sealed)?\.json")

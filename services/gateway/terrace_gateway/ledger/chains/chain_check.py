@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, cast
 
-from terrace_gateway.ledger.anchors import Anchor
+from terrace_gateway.ledger.chains.anchors import Anchor
 from terrace_gateway.spool.records import entry_hash, genesis_hash
 
 FindingKind = Literal[

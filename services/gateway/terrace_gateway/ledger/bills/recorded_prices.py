@@ -7,7 +7,7 @@ from terrace_common.governance import Governance, GovernanceError, load_governan
 from terrace_common.prices import PriceBook, Quote
 from terrace_gateway.calls.ports import Usage
 from terrace_gateway.database import Database
-from terrace_gateway.ledger.bill_sources import Candidate
+from terrace_gateway.ledger.bills.bill_sources import Candidate
 from terrace_gateway.prices.quotes import quote_of, units_of
 from terrace_gateway.prices.store import PriceStore, UnreadableBookError
 

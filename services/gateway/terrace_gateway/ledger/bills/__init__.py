@@ -1,0 +1,1 @@
+"""What providers say that they billed, and the books brought to it."""

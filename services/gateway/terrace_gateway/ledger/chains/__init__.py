@@ -1,0 +1,1 @@
+"""The chains of entries: heads signed and kept elsewhere, and verification."""
