@@ -118,6 +118,23 @@ async def test_changes_are_role_admin(admin: Admin) -> None:
                 assert "`admin`" in operation["description"], (method, path)
 
 
+@pytest.mark.parametrize(("token", "kind"), [("view", "look"), ("audit", "look"), ("root", "plan")])
+async def test_who_may_not_apply_plans_in_places_of_their_own(
+    admin: Admin, replica: Replica, monkeypatch: pytest.MonkeyPatch, token: str, kind: str
+) -> None:
+    kinds: list[str] = []
+    planning = replica.versions._planning
+    turn = planning.turn
+    monkeypatch.setattr(
+        planning, "turn", lambda kind, actor: (kinds.append(kind), turn(kind, actor))[1]
+    )
+    answer = await admin.http.post(
+        f"{PREFIX}/governance/plan", json={"text": example_text()},
+        headers={"authorization": f"Bearer {token}"},
+    )  # fmt: skip
+    assert (answer.status_code, kinds) == (200, [kind])
+
+
 async def test_the_actor_of_a_token_is_its_own_and_of_the_key_a_claim(
     admin: Admin, postgres: Postgres, database: str
 ) -> None:

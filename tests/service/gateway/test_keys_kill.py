@@ -275,3 +275,81 @@ async def test_switching_is_audited_once_per_change(
         ("alice", "kill", "team:team-a", "incident"),
         ("alice", "unkill", "team:team-a", "incident"),
     ]
+
+
+@pytest.mark.parametrize("lifted", ["sim-small", "sim-tiny"])
+async def test_the_name_that_is_served_here_is_stopped_while_the_newest_version_cannot_be_built(
+    admin: Admin, replica: Replica, lifted: str
+) -> None:
+    def prepare(_: Snapshot | None, new: Snapshot) -> Callable[[], None]:
+        if new.version > 1:
+            raise RuntimeError("cannot be built here")
+        return lambda: None
+
+    replica.feed.before_change(prepare)
+    assert (await put(admin, 1, RENAMED))[0] == 200
+    for asked in ("sim-small", "sim-tiny"):
+        target = {"target": f"model:{asked}", "reason": "r"}
+        assert (await admin.ok("POST", "/kill", target))["target"] == "model:sim-tiny"
+        assert replica.feed.current().snapshot.version == 1
+        assert stopped(replica, CALLER, model="sim-small")
+        on = {one["target"] for one in (await admin.ok("GET", "/kill"))["switches"]}
+        assert on == {"model:sim-tiny", "model:sim-small"}
+        await admin.ok("POST", "/unkill", {"target": f"model:{lifted}", "reason": "r"})
+        assert (await admin.ok("GET", "/kill"))["switches"] == []
+
+
+async def test_a_model_that_only_this_stuck_replica_serves_can_be_stopped(
+    admin: Admin, replica: Replica
+) -> None:
+    def prepare(_: Snapshot | None, new: Snapshot) -> Callable[[], None]:
+        if new.version > 1:
+            raise RuntimeError("cannot be built here")
+        return lambda: None
+
+    replica.feed.before_change(prepare)
+    assert (await put(admin, 1, GONE))[0] == 200
+    await admin.ok("POST", "/kill", {"target": "model:sim-small", "reason": "r"})
+    assert stopped(replica, CALLER, model="sim-small")
+
+
+async def test_all_is_stopped_and_lifted_at_a_replica_without_a_policy(
+    replica: Replica, postgres: Postgres, database: str
+) -> None:
+    async with replica_of(postgres, database) as bare, admin_of(bare) as admin:
+        assert not bare.feed.ready
+        for path in ("/kill", "/unkill"):
+            answer = await admin.ok("POST", path, {"target": "all", "reason": "r"})
+            await replica.feed.refresh()
+            assert stopped(replica, CALLER) is answer["active"] is (path == "/kill")
+
+
+async def test_no_text_is_read_for_what_needs_no_name_and_one_is_read_once(
+    admin: Admin, replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    version = type(replica.versions).version
+
+    async def counted(self: Any, number: int | None = None) -> Any:
+        read.append(number or 0)
+        return await version(self, number)
+
+    def prepare(_: Snapshot | None, new: Snapshot) -> Callable[[], None]:
+        if new.version > 1:
+            raise RuntimeError("cannot be built here")
+        return lambda: None
+
+    key = (await admin.ok("POST", "/keys", {"team": "team-a"}))["key_id"]
+    replica.feed.before_change(prepare)
+    await replica.apply(example_text() + SPEC + "# more\n")
+    monkeypatch.setattr(type(replica.versions), "version", counted)
+    monkeypatch.setattr(type(replica.versions.texts), "known", lambda *_: None)
+    for target in ("all", f"key:{key}", "key:oidc:" + 24 * "0", "team:team-a"):
+        await admin.ok("POST", "/kill", {"target": target, "reason": "r"})
+        await admin.ok("POST", "/unkill", {"target": target, "reason": "r"})
+    assert read == []
+    names = ("model:sim-small", "model:sim-large", "user:jo", "provider:simulator-openai")
+    await asyncio.gather(
+        *(admin.ok("POST", "/kill", {"target": name, "reason": "r"}) for name in names)
+    )
+    assert read == [2]

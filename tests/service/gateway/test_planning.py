@@ -173,6 +173,46 @@ async def test_too_many_are_refused_by_actor_and_in_all(
     assert gate.most == 1
 
 
+async def test_plans_of_viewers_keep_out_no_plan_of_an_admin(replica: Replica, gate: Gate) -> None:
+    looks = [
+        asyncio.create_task(replica.versions.plan(text(number), actor=f"v{number % 2}",
+                                                  may_apply=False))
+        for number in range(MAX_WAITING + 1)
+    ]  # fmt: skip
+    await waiting(replica, "look", len(looks))
+    with pytest.raises(planning.TooManyWaitingError, match="wait for their plan already"):
+        await replica.versions.plan(text(0), actor="v3", may_apply=False)
+    planned = asyncio.create_task(replica.versions.plan(text(99), actor="admin"))
+    await waiting(replica, "plan", 1)
+    gate.let(100)
+    assert (await planned).base_version == 1
+    assert text(99) in gate.texts[:3]  # behind the two that had their turns
+    await asyncio.gather(*looks)
+
+
+async def test_who_is_cancelled_twice_waits_for_the_thread() -> None:
+    began, goes_on, done = threading.Event(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        began.set()
+        assert goes_on.wait(WAIT)
+        done.set()
+
+    task = asyncio.create_task(planning.in_thread(work))
+    async with asyncio.timeout(WAIT):
+        while not began.is_set():
+            await asyncio.sleep(0.005)
+        for _ in range(3):
+            task.cancel()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        assert not task.done()
+        goes_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert done.is_set()
+
+
 async def test_a_key_that_is_minted_meanwhile_is_in_the_plan(
     admin: Admin, replica: Replica, gate: Gate
 ) -> None:

@@ -133,6 +133,52 @@ def test_a_kill_switch_is_lost_with_the_last_that_it_stops() -> None:
     assert told(kept, gone) == [("kill-switch-lost", True)]
 
 
+def test_a_stopped_model_that_would_be_called_again_blocks_and_another_switch_frees_it() -> None:
+    renamed = WHOLE.replace("name: small, provider", "name: mini, provider").replace(
+        "[small, claude]", "[mini, claude]"
+    )
+    old = load_governance(renamed.replace("[tiny],", "[tiny, small],"), "old.yaml")
+    gone = load_governance(renamed, "new.yaml")
+    moved = load_governance(
+        renamed.replace("name: claude,", "name: claude, aliases: [small],"), "n"
+    )
+    assert old.find_model("small") is old.find_model("mini")
+    assert moved.find_model("small") is moved.find_model("claude")
+
+    def told(new: Governance, *targets: str) -> list[tuple[str, bool]]:
+        kills = tuple(LiveKill("model", target) for target in targets)
+        found = plan_change(old, new, Facts(kills=kills)).findings
+        return [(f.code, f.blocking) for f in found if f.code.startswith("kill-")]
+
+    for new in (moved, gone):
+        assert told(new, "small") == [("kill-switch-lost", True)]
+        assert told(new, "small", "mini") == [("kill-switch-moves", False)]
+        assert told(new, "mini") == []
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "who"),
+    [
+        ("team: search", "team: ads", ["app 'bot'", "user 'jo'"]),
+        ("provider: west", "provider: east", ["model 'claude'"]),
+    ],
+)
+def test_who_leaves_what_is_stopped_is_told(was: str, now: str, who: list[str]) -> None:
+    stays = "  - {name: claude-2, provider: 'west', upstream_model: anthropic.claude-3-v1:0,"
+    stays += " context_tokens: 1000, max_output_tokens: 100,"
+    stays += " price: {input_micro_usd_per_mtok: 1, output_micro_usd_per_mtok: 2}}\n"
+    with_two = WHOLE.replace("  - {name: claude,", stays + "  - {name: claude,")
+    old = load_governance(with_two, "old.yaml")
+    new = load_governance(with_two.replace(was, now), "new.yaml")
+    left, taken = (LiveKill(*text.split(": ")) for text in (was, now))
+    for kills, expected in (((left,), len(who)), ((left, taken), 0)):
+        found = plan_change(old, new, Facts(kills=kills)).findings
+        told = [f for f in found if f.code == "kill-switch-moves"]
+        assert len(told) == expected
+        assert not any(f.blocking for f in told)
+        assert all(any(one in f.message for f in told) for one in who[:expected])
+
+
 def test_findings_name_the_line_of_the_new_file() -> None:
     spec, text = changed("usd: 12.50", "usd: 1")
     [finding] = [f for f in plan_change(OLD, spec, FACTS, new_text=text).findings if f.blocking]

@@ -26,6 +26,7 @@ Code = Literal[
     "price-version-unchanged",
     "provider-moves",
     "policy-unused",
+    "base-unreadable",
 ]
 
 CODES: Mapping[Code, str] = {
@@ -43,6 +44,7 @@ CODES: Mapping[Code, str] = {
     "price-version-unchanged": "a price changed and price_version did not",
     "provider-moves": "calls and their credentials go to another address",
     "policy-unused": "a policy applies to nobody",
+    "base-unreadable": "the version in force cannot be read by this release, nor compared",
 }
 """Every code of a finding. They are stable: scripts may name them in ``--allow``."""
 
@@ -55,6 +57,7 @@ BLOCKING: frozenset[Code] = frozenset(
         "cap-set-at-runtime",
         "kill-switch-lost",
         "price-version-unchanged",
+        "base-unreadable",
     }
 )
 """Apply refuses these unless they are allowed by name."""

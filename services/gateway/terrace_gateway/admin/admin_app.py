@@ -116,8 +116,9 @@ async def _serve(
         _check_one_credential(request)
         identity = await admitted()
         call = AdminCall(
-            request, actor=identity.actor, max_body_bytes=route.max_body_bytes, admitted=admitted
-        )
+            request, actor=identity.actor, max_body_bytes=route.max_body_bytes, admitted=admitted,
+            may_change=identity.may("admin"),
+        )  # fmt: skip
         answer = await route.endpoint(call)
     except ApiError as error:
         return _error(error)

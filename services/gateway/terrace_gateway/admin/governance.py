@@ -66,7 +66,9 @@ class GovernanceApi:
         """What a spec would change. Changes nothing."""
         body = await call.read(Spec)
         try:
-            planned = await self._versions.plan(body.text, actor=call.actor)
+            planned = await self._versions.plan(
+                body.text, actor=call.actor, may_apply=call.may_change
+            )
         except GovernanceError as error:
             raise _invalid(error) from None
         except TooManyWaitingError as error:

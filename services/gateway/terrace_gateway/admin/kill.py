@@ -1,8 +1,10 @@
 """Admin routes of the kill switches. A switch holds everywhere within one policy lease, and cuts
 running calls."""
 
+import asyncio
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import structlog
@@ -18,6 +20,7 @@ from terrace_gateway.authentication.bearer import person_id
 from terrace_gateway.crash_points import reach
 from terrace_gateway.database import Connection, Database
 from terrace_gateway.edge.errors import MODEL_NOT_FOUND, ApiError
+from terrace_gateway.policy.feed import NoPolicyError
 from terrace_gateway.policy.planning import in_thread
 from terrace_gateway.policy.records import KillKind
 from terrace_gateway.policy.texts import SOURCE
@@ -50,7 +53,7 @@ _COLUMNS = (
 _ONE = _COLUMNS + " WHERE kind = %s AND target = %s"
 _LIFTED = _COLUMNS + " WHERE kind = %s AND target = ANY (%s) ORDER BY lifted_at DESC LIMIT 1"
 _ACTIVE = _COLUMNS + " WHERE lifted_at IS NULL ORDER BY killed_at, kind, target"
-_NEWEST = "SELECT coalesce(max(version), 0) FROM governance_version"
+_NEWEST = "SELECT version, digest FROM governance_version ORDER BY version DESC LIMIT 1"
 _KEY = "SELECT EXISTS (SELECT FROM virtual_key WHERE key_id = %s)"
 
 
@@ -64,22 +67,71 @@ class Switch(BaseModel):
     reason: str = Field(min_length=1, max_length=512)
 
 
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Those that a target may have."""
+
+    version: int
+    """The newest."""
+    newest: Governance
+    here: Governance | None
+    """What this replica still goes by meanwhile; ``None``: the newest."""
+    stuck: bool
+    """It cannot go by the newest."""
+
+    def switches(self, name: str) -> list[str]:
+        """Names that stop a model, by the newest spec first; empty: there is no such model.
+
+        One that the newest spec does not have any more is stopped where it still runs, by a
+        replica that is stuck; elsewhere whoever asks has to learn its new name.
+        """
+        now = self.newest.find_model(name)
+        if now is None and not self.stuck:
+            return []
+        found = [] if now is None else [now.name]
+        if self.here is not None:
+            asked = self.here.find_model(name)
+            others = () if now is None else (now.name, *now.aliases)
+            for one in (asked, *map(self.here.find_model, others)):
+                if one is None:
+                    continue
+                is_now = self.newest.find_model(one.name)
+                if one is asked or is_now is None or is_now is now:
+                    found.append(one.name)
+        return list(dict.fromkeys(found))
+
+    def lifted(self, name: str) -> list[str]:
+        """Names that a model may have been stopped by. One that is not declared has the name of
+        its switch."""
+        now = self.newest.find_model(name)
+        names = () if now is None else (now.name, *now.aliases)
+        return list(dict.fromkeys((name, *names, *self.switches(name))))
+
+
 class KillSwitches:
     """Endpoints of the kill switches."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._store = KillStore(runtime.database)
+        self._reading = asyncio.Lock()
+        self._was_read: tuple[str, Governance | None] | None = None  # by digest
 
     async def kill(self, call: AdminCall) -> dict[str, Any]:
         """Stop every call of a target. A second time changes nothing."""
         body = await call.read(Switch)
         row = None
-        while row is None:
-            version, spec = await self._in_force()
-            kind, target = await self._store.resolve(spec, body.target)
+        found = await self._store.find_without_spec(body.target)
+        if found is not None:
+            kind, name = found
             row = await self._store.kill(
-                kind, target, version=version, actor=call.actor, reason=body.reason
+                kind, [name], version=None, actor=call.actor, reason=body.reason
+            )
+        while row is None:
+            names = await self._in_force()
+            kind, targets = resolve(names, body.target)
+            row = await self._store.kill(
+                kind, targets, version=names.version, actor=call.actor, reason=body.reason
             )
         log.warning("killed", target=row["target"])
         return row
@@ -87,12 +139,14 @@ class KillSwitches:
     async def unkill(self, call: AdminCall) -> dict[str, Any]:
         """Let a target go on."""
         body = await call.read(Switch)
-        _, spec = await self._in_force()
-        kind, target = split_target(body.target, spec)
-        model = spec.find_model(target) if kind == "model" else None
-        # A model may have been killed under each of its names; one that is no longer declared has
-        # the name of its switch.
-        targets = [target] if model is None else [model.name, *model.aliases]
+        kind, _, name = body.target.partition(":")
+        if kind in ("model", SUBJECT) and name:
+            names = await self._in_force()
+            kind, name = split_target(body.target, names.newest)
+            targets = names.lifted(name) if kind == "model" else [name]
+        else:
+            kind, name = split_target(body.target, None)
+            targets = [name]
         row = await self._store.lift(kind, targets, actor=call.actor, reason=body.reason)
         if row is None:
             raise ApiError(MODEL_NOT_FOUND, "there is no such kill switch", param="target")
@@ -103,19 +157,39 @@ class KillSwitches:
         """The switches that are on."""
         return {"switches": await self._store.active()}
 
-    async def _in_force(self) -> tuple[int, Governance]:
-        """The newest version and its spec. This replica may not have loaded it yet, or may not be
+    async def _in_force(self) -> Names:
+        """Those of the newest version. This replica may not have loaded it yet, or may not be
         able to go by it; if it cannot even read it, it is the spec that it goes by."""
-        snapshot = self._runtime.policy.current().snapshot
+        policy = self._runtime.policy
+        snapshot = policy.current().snapshot
         newest = await self._store.newest_version()
-        if newest != snapshot.version:
-            row = await self._runtime.versions.version(newest)
-            if row is not None:
-                try:
-                    return newest, await in_thread(lambda: load_governance(row["text"], SOURCE))
-                except GovernanceError as error:
-                    log.warning("kill_by_an_older_version", error=str(error))
-        return newest, snapshot.governance
+        if newest is None:
+            raise NoPolicyError("the database has no governance version")
+        version, digest = newest
+        stuck = policy.problem is not None
+        if digest == snapshot.digest:
+            return Names(version, snapshot.governance, None, stuck=False)
+        spec = await self._read(version, digest)
+        if spec is None:
+            return Names(version, snapshot.governance, None, stuck)
+        return Names(version, spec, snapshot.governance, stuck)
+
+    async def _read(self, version: int, digest: str) -> Governance | None:
+        """A version that this replica does not go by, read once. ``None``: it cannot be."""
+        async with self._reading:
+            compiled = self._runtime.versions.texts.known(digest)
+            if compiled is not None:
+                return compiled.spec
+            if self._was_read is None or self._was_read[0] != digest:
+                row = await self._runtime.versions.version(version)
+                spec = None
+                if row is not None:
+                    try:
+                        spec = await in_thread(lambda: load_governance(row["text"], SOURCE))
+                    except GovernanceError as error:
+                        log.warning("kill_by_an_older_version", error=str(error))
+                self._was_read = (digest, spec)
+            return self._was_read[1]
 
 
 class KillStore:
@@ -124,53 +198,56 @@ class KillStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def newest_version(self) -> int:
-        """The number of the governance version in force; 0: there is none."""
+    async def newest_version(self) -> tuple[int, str] | None:
+        """Number and digest of the governance version in force; ``None``: there is none."""
         async with self._database.connection() as connection:
             return await _newest(connection)
 
-    async def resolve(self, spec: Governance, text: str) -> tuple[KillKind, str]:
-        """Kind and name of a target that exists: a misspelt one would stop nothing.
+    async def find_without_spec(self, text: str) -> tuple[KillKind, str] | None:
+        """Kind and name of a target that is one whatever the spec says; ``None``: it may be one
+        by the spec.
 
-        Raises ``ApiError`` that lists what would have been right.
+        Raises ``ApiError`` for what is no target at all.
         """
-        kind, name = split_target(text, spec)
+        if text.startswith(f"{SUBJECT}:"):
+            return None
+        kind, name = split_target(text, None)
         if kind == "all":
             return kind, ""
         if kind == "key" and _TOKEN_KEY.fullmatch(name):  # of who shows a token: kept nowhere
             return kind, name
-        if kind == "model":
-            model = spec.find_model(name)
-            if model is None:
-                raise unknown_name(kind, name, [model.name for model in spec.models], "target")
-            return kind, model.name
-        declared = {
-            "provider": spec.providers, "org": spec.orgs, "team": spec.teams,
-            "user": spec.users, "app": spec.apps, "key": spec.keys,
-        }[kind]  # fmt: skip
-        names = [subject.name for subject in declared]
-        if name in names or (kind in ("key", "team") and await self._has(kind, name)):
+        if kind in ("key", "team") and await self._has(kind, name):
             return kind, name
-        raise unknown_name(kind, name, names, "target")
+        return None
 
     async def kill(
-        self, kind: KillKind, target: str, *, version: int, actor: str, reason: str
+        self,
+        kind: KillKind,
+        targets: Sequence[str],
+        *,
+        version: int | None,
+        actor: str,
+        reason: str,
     ) -> dict[str, Any] | None:
-        """Turn a switch on, audited. ``version``: whose names ``target`` is of; ``None``: another
-        is in force, whose plan did not know of this switch, and nothing was changed."""
+        """Turn the switches of a target on, audited. Answers the first one. ``version``: whose
+        names they are, if they are of one; ``None`` as answer: another is in force, whose plan did
+        not know of this switch, and nothing was changed."""
         async with self._database.connection() as connection, connection.transaction():
             await connection.execute(_LOCK)
-            if await _newest(connection) != version:
-                return None
-            cursor = await connection.execute(_KILL, (kind, target, reason, actor))
-            if await cursor.fetchone() is not None:
-                await record(
-                    connection, actor=actor, action="kill", subject=_subject(kind, target),
-                    reason=reason,
-                )  # fmt: skip
+            if version is not None:
+                newest = await _newest(connection)
+                if newest is None or newest[0] != version:
+                    return None
+            for target in targets:
+                cursor = await connection.execute(_KILL, (kind, target, reason, actor))
+                if await cursor.fetchone() is not None:
+                    await record(
+                        connection, actor=actor, action="kill", subject=_subject(kind, target),
+                        reason=reason,
+                    )  # fmt: skip
             reach("kill.before-commit")
             found = connection.cursor(row_factory=dict_row)
-            await found.execute(_ONE, (kind, target))
+            await found.execute(_ONE, (kind, targets[0]))
             row = await found.fetchone()
         if row is None:
             raise RuntimeError("a kill switch vanished in its own transaction")
@@ -208,21 +285,45 @@ class KillStore:
         return row is not None and row[0]
 
 
-async def _newest(connection: Connection) -> int:
+async def _newest(connection: Connection) -> tuple[int, str] | None:
     row = await (await connection.execute(_NEWEST)).fetchone()
-    return 0 if row is None else int(row[0])
+    return None if row is None else (int(row[0]), str(row[1]))
 
 
-def split_target(text: str, spec: Governance) -> tuple[KillKind, str]:
+def resolve(names: Names, text: str) -> tuple[KillKind, list[str]]:
+    """Kind and names of a target of the spec: a misspelt one would stop nothing.
+
+    Raises ``ApiError`` that lists what would have been right.
+    """
+    spec = names.newest
+    kind, name = split_target(text, spec)
+    if kind == "key" and _TOKEN_KEY.fullmatch(name):  # a subject's
+        return kind, [name]
+    if kind == "model":
+        switches = names.switches(name)
+        if not switches:
+            raise unknown_name(kind, name, [model.name for model in spec.models], "target")
+        return kind, switches
+    declared = {
+        "provider": spec.providers, "org": spec.orgs, "team": spec.teams,
+        "user": spec.users, "app": spec.apps, "key": spec.keys,
+    }[kind]  # fmt: skip
+    known = [subject.name for subject in declared]
+    if name in known:
+        return kind, [name]
+    raise unknown_name(kind, name, known, "target")
+
+
+def split_target(text: str, spec: Governance | None) -> tuple[KillKind, str]:
     """``team:search`` as ``("team", "search")``, ``all`` as ``("all", "")``, a subject as the key
-    that its person has.
+    that its person has, which needs ``spec``.
 
     Raises ``ApiError``.
     """
     kind, separator, name = text.partition(":")
     if kind == "all" and not separator:
         return "all", ""
-    if kind == SUBJECT and name:
+    if kind == SUBJECT and name and spec is not None:
         return "key", _person(name, spec)
     if kind not in KINDS or kind == "all" or not name:
         shapes = ", ".join(f"{kind}:NAME" for kind in KINDS[:-1])

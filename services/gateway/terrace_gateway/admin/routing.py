@@ -54,7 +54,8 @@ class Query:
 
 
 class AdminCall:
-    """One authenticated call. ``actor`` goes into the audit record. ``admitted`` authenticates it
+    """One authenticated call. ``actor`` goes into the audit record; ``may_change``: an ``admin``
+    calls, whatever the route needs. ``admitted`` authenticates it
     again; it raises ``ApiError``."""
 
     def __init__(
@@ -64,9 +65,11 @@ class AdminCall:
         actor: str,
         max_body_bytes: int,
         admitted: Callable[[], Awaitable[object]],
+        may_change: bool = True,
     ) -> None:
         self.request = request
         self.actor = actor
+        self.may_change = may_change
         self.path: Mapping[str, str] = {
             name: str(value) for name, value in request.path_params.items()
         }

@@ -8,12 +8,14 @@ force and kill switches find theirs.
 import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar, cast
 
+from terrace_common.governance import GovernanceError
 from terrace_common.governance.compile import CompiledGovernance
 from terrace_common.governance.effects import PreparedChange
+from terrace_common.governance.kill_effects import lost_kills
 from terrace_common.governance.plan import Code, Facts, Finding, Plan
 from terrace_gateway.database import Connection, Database
 from terrace_gateway.policy.deployed import Deployed
@@ -24,11 +26,14 @@ MODEL_NOT_DEPLOYED = "model-not-deployed"
 MAX_WAITING_OF_ONE = 8
 """Texts that wait for their turn, of one actor."""
 MAX_WAITING = 16
-"""Of all."""
+"""Of all, per kind."""
 
-Kind = Literal["plan", "apply"]
+Kind = Literal["look", "plan", "apply"]
+"""``look``: a plan for somebody who may not apply."""
 
 _HEAD = "SELECT version, text, digest FROM governance_version ORDER BY version DESC LIMIT 1"
+
+_WORDS: dict[Kind, str] = {"look": "plan", "plan": "plan", "apply": "apply"}
 
 T = TypeVar("T")
 
@@ -37,7 +42,7 @@ class TooManyWaitingError(Exception):
     """So many texts wait already."""
 
     def __init__(self, kind: Kind, whose: str, most: int) -> None:
-        super().__init__(f"{most} others{whose} wait for their {kind} already; try again")
+        super().__init__(f"{most} others{whose} wait for their {_WORDS[kind]} already; try again")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,8 @@ class PreparedText:
     compiled: CompiledGovernance
     change: PreparedChange
     undeployed: tuple[Finding, ...]
+    unreadable: Finding | None = None
+    """``base`` cannot be read: the change is that of a first version."""
 
     @property
     def base_version(self) -> int | None:
@@ -66,7 +73,11 @@ class PreparedText:
     def plan(self, facts: Facts) -> Plan:
         """What the text would change now."""
         plan = self.change.plan(facts)
-        return replace(plan, findings=(*plan.findings, *self.undeployed))
+        findings = (*plan.findings, *self.undeployed)
+        if self.unreadable is not None:
+            lost = lost_kills(self.compiled.spec, facts.kills)
+            findings = (self.unreadable, *lost, *findings)
+        return replace(plan, findings=findings)
 
 
 class Planning:
@@ -78,11 +89,13 @@ class Planning:
         self._texts = texts
         self._turn = asyncio.Lock()
         self._next_plan = asyncio.Lock()
-        self._there: dict[Kind, Counter[str]] = {"plan": Counter(), "apply": Counter()}
+        self._next_look = asyncio.Lock()
+        self._there: dict[Kind, Counter[str]] = {kind: Counter() for kind in _WORDS}
 
     @asynccontextmanager
     async def turn(self, kind: Kind, actor: str) -> AsyncGenerator[None]:
-        """The process's only one. Of plans one at most is before an apply.
+        """The process's only one. Of plans one at most is before an apply, and of looks one before
+        a plan that has its turn next.
 
         Raises ``TooManyWaitingError``.
         """
@@ -91,7 +104,11 @@ class Planning:
                 async with self._turn:
                     yield
                 return
-            async with self._next_plan, self._turn:
+            if kind == "plan":
+                async with self._next_plan, self._turn:
+                    yield
+                return
+            async with self._next_look, self._next_plan, self._turn:
                 yield
 
     async def prepare(
@@ -110,7 +127,7 @@ class Planning:
 
     def _prepared(self, base: Base | None, text: str, facts: Facts) -> tuple[PreparedText, Plan]:
         compiled = self._texts.compile(text)
-        old = None if base is None else self._texts.was_in_force(base.text)
+        old, unreadable = self._read(base)
         undeployed = tuple(
             Finding(
                 code=cast("Code", MODEL_NOT_DEPLOYED),
@@ -121,8 +138,22 @@ class Planning:
             for name, why in self._deployed.missing(compiled.spec).items()
         )
         change = PreparedChange(old, compiled, new_text=text)
-        prepared = PreparedText(base, compiled, change, undeployed)
+        prepared = PreparedText(base, compiled, change, undeployed, unreadable)
         return prepared, prepared.plan(facts)
+
+    def _read(self, base: Base | None) -> tuple[CompiledGovernance | None, Finding | None]:
+        """A base that another release wrote, say, must not keep a good text out."""
+        if base is None:
+            return None, None
+        try:
+            return self._texts.was_in_force(base.text), None
+        except GovernanceError as error:
+            message = (
+                f"this release cannot read version {base.version}, which is in force: {error}. What"
+                " the text takes from live keys, and changes of prices, addresses and caps, cannot"
+                " be compared: it is judged like a first version"
+            )
+            return None, Finding("base-unreadable", message, line=None, blocking=True)
 
     @contextmanager
     def _place(self, kind: Kind, actor: str) -> Generator[None]:
@@ -154,7 +185,9 @@ async def in_thread(work: Callable[[], T]) -> T:
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        await asyncio.wait([task])
+        while not task.done():
+            with suppress(asyncio.CancelledError):  # again
+                await asyncio.wait([task])
         if not task.cancelled():
             task.exception()  # seen: nobody asks for it any more
         raise

@@ -50,8 +50,9 @@ class DeploymentFile:
                     source="deployment", only_new=True,
                 )  # fmt: skip
             except (BlockedError, GovernanceError) as error:
-                self.problem = f"the governance file of this deployment is not in force: {error}"
-                log.error(NOT_APPLIED, error=str(error))  # noqa: TRY400
+                words = _what_to_do(error)
+                self.problem = f"the governance file of this deployment is not in force: {words}"
+                log.error(NOT_APPLIED, error=words)  # noqa: TRY400
                 return
             if not applied.unchanged:
                 log.info("governance_file_applied", version=applied.version)
@@ -75,3 +76,13 @@ class DeploymentFile:
             f" {in_force.version} has another text, and a file is applied by itself only once."
             " `terrace governance apply FILE --reason WHY` puts it in force again",
         )
+
+
+def _what_to_do(error: BlockedError | GovernanceError) -> str:
+    if isinstance(error, GovernanceError):
+        return str(error)
+    allow = " ".join(f"--allow {code}" for code in error.codes)
+    return (
+        f"{error}. `terrace governance plan FILE` says what they are, and"
+        f" `terrace governance apply FILE --reason WHY {allow}` puts it in force in spite of them"
+    )

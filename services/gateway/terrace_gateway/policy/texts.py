@@ -36,6 +36,11 @@ class Texts:
             raise GovernanceError(known.source, known.problems)
         return known
 
+    def known(self, digest: str) -> CompiledGovernance | None:
+        """The text with this digest, if it is one of the last few and was not refused."""
+        known = self._known.get(digest)
+        return known if isinstance(known, CompiledGovernance) else None
+
     def was_in_force(self, text: str) -> CompiledGovernance:
         """Of a text that was in force: what RE2 refuses in it must not keep the next one out.
 

@@ -58,8 +58,9 @@ class BlockedError(Exception):
     """The plan has blocking findings that were not allowed."""
 
     def __init__(self, plan: Plan, refused: tuple[Finding, ...]) -> None:
-        codes = ", ".join(sorted({finding.code for finding in refused}))
-        super().__init__(f"the plan has findings that are not allowed: {codes}")
+        self.codes = sorted({finding.code for finding in refused})
+        found = ", ".join(self.codes)
+        super().__init__(f"the plan has findings that are not allowed: {found}")
         self.plan = plan
         self.refused = refused
 
@@ -115,14 +116,16 @@ class GovernanceVersions:
 
     def __init__(self, database: Database, deployed: Deployed, texts: Texts | None = None) -> None:
         self._database = database
-        self._planning = Planning(database, deployed, texts or Texts())
+        self.texts = texts or Texts()
+        self._planning = Planning(database, deployed, self.texts)
 
-    async def plan(self, text: str, *, actor: str) -> Planned:
-        """What applying ``text`` would change now. ``actor`` is who asks.
+    async def plan(self, text: str, *, actor: str, may_apply: bool = True) -> Planned:
+        """What applying ``text`` would change now. ``actor`` is who asks; those who may not apply
+        have places of their own.
 
         Raises ``GovernanceError`` and ``TooManyWaitingError``.
         """
-        async with self._planning.turn("plan", actor):
+        async with self._planning.turn("plan" if may_apply else "look", actor):
             prepared, plan = await self._planning.prepare(text)
         digest = digest_of(text)
         same = prepared.base is not None and prepared.base.digest == digest

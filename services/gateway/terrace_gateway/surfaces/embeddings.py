@@ -110,7 +110,7 @@ class EmbeddingsRequest:
             raise unsupported(
                 f"input must be one text on {self.asked_model}: it takes one a call", "input"
             )
-        if bedrock and (refusal := media_refused(self.inputs)) is not None:
+        if bedrock and (refusal := media_refused(self.inputs, model.upstream_model)) is not None:
             raise refusal
         numbers = self.dimensions or model.dimensions
         most = MAX_NUMBERS_BASE64 if relay and self.base64 else MAX_NUMBERS
@@ -189,7 +189,7 @@ class EmbeddingsSurface:
             "object": "list",
             "data": data,
             "model": self.identity.model,
-            "usage": _told_usage(source),
+            "usage": _told_usage(source) or None,  # an object without its counts is none
         }
         try:
             return orjson.dumps(result)  # a tenth of the time for millions of numbers
