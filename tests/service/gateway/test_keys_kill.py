@@ -1,10 +1,12 @@
 """Kill switches: what each stops, that it holds everywhere, and that a misspelt one is refused."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+import yaml
 from gateway_rig.admin import Admin, admin_of
 from gateway_rig.policy import Replica, example_text, replica_of
 from gateway_rig.postgres import Postgres
@@ -12,6 +14,7 @@ from gateway_rig.postgres import Postgres
 from terrace_common.governance.authentication import OidcIssuer
 from terrace_gateway.authentication.bearer import person_id
 from terrace_gateway.calls.ports import Caller
+from terrace_gateway.policy.feed import NoPolicyError
 from terrace_gateway.policy.snapshot import Snapshot
 from terrace_gateway.policy.texts import digest_of
 
@@ -311,6 +314,50 @@ async def test_a_model_that_only_this_stuck_replica_serves_can_be_stopped(
     assert (await put(admin, 1, GONE))[0] == 200
     await admin.ok("POST", "/kill", {"target": "model:sim-small", "reason": "r"})
     assert stopped(replica, CALLER, model="sim-small")
+
+
+def _unbuildable_after(version: int) -> Callable[..., Callable[[], None]]:
+    def prepare(_: Snapshot | None, new: Snapshot) -> Callable[[], None]:
+        if new.version > version:
+            raise RuntimeError("cannot be built here")
+        return lambda: None
+
+    return prepare
+
+
+async def test_a_kill_at_another_replica_stops_the_name_that_a_stuck_one_serves(
+    admin: Admin, replica: Replica, postgres: Postgres, database: str
+) -> None:
+    async with replica_of(postgres, database) as stuck:
+        await stuck.feed.refresh()
+        stuck.feed.before_change(_unbuildable_after(1))
+        assert (await put(admin, 1, RENAMED))[0] == 200
+        await admin.ok("POST", "/kill", {"target": "model:sim-small", "reason": "r"})
+        for one, name in ((replica, "sim-tiny"), (stuck, "sim-small")):
+            with contextlib.suppress(NoPolicyError):
+                await one.feed.refresh()
+            assert stopped(one, CALLER, model=name)
+        await admin.ok("POST", "/unkill", {"target": "model:sim-tiny", "reason": "r"})
+        assert (await admin.ok("GET", "/kill"))["switches"] == []
+
+
+async def test_a_stuck_replica_lifts_no_switch_of_another_model(
+    admin: Admin, replica: Replica
+) -> None:
+    """What it calls ``chat`` is still another model, by the newest version too."""
+    spec = yaml.safe_load(example_text() + SPEC)
+    model = next(one for one in spec["models"] if one["name"] == "sim-small")
+    model["aliases"] = ["chat"]
+    assert (await put(admin, 1, yaml.safe_dump(spec)))[0] == 200
+    spec["models"].append({**model, "name": "successor"})
+    model["aliases"] = []
+    replica.feed.before_change(_unbuildable_after(2))
+    assert (await put(admin, 2, yaml.safe_dump(spec)))[0] == 200
+    for target in ("model:sim-small", "model:successor"):
+        await admin.ok("POST", "/kill", {"target": target, "reason": "r"})
+    await admin.ok("POST", "/unkill", {"target": "model:chat", "reason": "r"})
+    on = [one["target"] for one in (await admin.ok("GET", "/kill"))["switches"]]
+    assert on == ["model:sim-small"]
 
 
 async def test_all_is_stopped_and_lifted_at_a_replica_without_a_policy(

@@ -88,7 +88,8 @@ class Names:
         now = self.newest.find_model(name)
         if now is None and not self.stuck:
             return []
-        found = [] if now is None else [now.name]
+        # By the name asked for as well: a replica that is stuck may know the model by that alone.
+        found = [] if now is None else [now.name, name]
         if self.here is not None:
             asked = self.here.find_model(name)
             others = () if now is None else (now.name, *now.aliases)
@@ -105,7 +106,9 @@ class Names:
         its switch."""
         now = self.newest.find_model(name)
         names = () if now is None else (now.name, *now.aliases)
-        return list(dict.fromkeys((name, *names, *self.switches(name))))
+        # Not one that has another model's name by now, which may be stopped on purpose.
+        here = [one for one in self.switches(name) if self.newest.find_model(one) in (None, now)]
+        return list(dict.fromkeys((name, *names, *here)))
 
 
 class KillSwitches:
