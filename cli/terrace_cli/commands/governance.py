@@ -191,6 +191,8 @@ def show_command(version: int | None, as_json: bool) -> None:
     click.echo(_applied(answer), err=True)
     if version is None and answer.get("problem"):
         click.echo(one_line(f"Problem: {answer['problem']}"), err=True)
+    if version is None and answer.get("note"):
+        click.echo(one_line(f"Note: {answer['note']}"), err=True)
 
 
 def _shown_base(in_force: Document) -> int:

@@ -298,3 +298,5 @@ def test_show_says_that_the_file_of_the_deployment_is_not_in_force(
     assert "Problem: the file is not in force: apply it" in outcome.err
     admin.answers[path] = (200, {**IN_FORCE, "problem": None})
     assert "Problem" not in invoke("governance", "show").err
+    admin.answers[path] = (200, {**IN_FORCE, "problem": None, "note": "another text is in force"})
+    assert "Note: another text is in force" in invoke("governance", "show").err

@@ -10,6 +10,7 @@ from terrace_common.governance.plan import CODES
 from terrace_gateway.admin.routing import AdminCall, AdminRefusal, AdminRoute, Query
 from terrace_gateway.edge.errors import MODEL_NOT_FOUND, ApiError
 from terrace_gateway.policy.planning import MODEL_NOT_DEPLOYED, TooManyWaitingError
+from terrace_gateway.policy.seed import OVERTAKEN
 from terrace_gateway.policy.versions import (
     Applied,
     BlockedError,
@@ -103,21 +104,23 @@ class GovernanceApi:
     async def show(self, call: AdminCall) -> dict[str, Any]:
         """One version with its text: the one in force, unless another is named. ``problem``: why
         this replica has not all of the newest, or of the deployment's file, in force, and what to
-        do."""
+        do. ``note``: the deployment's file was in force before, and another text is now."""
         number = call.number("version", default=0, low=0, high=2**62)
         row = await self._versions.version(number or None)
         policy = self._runtime.policy
-        problem = policy.problem
-        if problem is None:
-            trouble = self._runtime.deployment.trouble(
-                policy.current().snapshot if policy.ready else None
-            )
-            problem = None if trouble is None else trouble.words
+        trouble = self._runtime.deployment.trouble(
+            policy.current().snapshot if policy.ready else None
+        )
+        problem, note = policy.problem, None
+        if trouble is not None and trouble.line == OVERTAKEN:
+            note = trouble.words
+        elif trouble is not None and problem is None:
+            problem = trouble.words
         if row is None:
             none = "there is no such version"
             said = f"{none}; {problem}" if problem and not number else none
             raise ApiError(MODEL_NOT_FOUND, said, param="version")
-        return {**row, "problem": problem}
+        return {**row, "problem": problem, "note": note}
 
     async def versions(self, call: AdminCall) -> dict[str, Any]:
         """A page of versions, newest first."""
@@ -188,7 +191,7 @@ def routes(runtime: Runtime) -> list[AdminRoute]:
                    answer=applied, changes_policy=True),
         AdminRoute("GET", "/governance", api.show, "The version in force, with its text.",
                    "viewer", query=(Query("version", "Another version.", "integer"),),
-                   answer="The version, and this replica's `problem` with the newest."),
+                   answer="The version, this replica's `problem` with the newest, and a `note`."),
         AdminRoute("GET", "/governance/versions", api.versions, "Versions, newest first.",
                    "viewer", answer="A page: `versions` and `next`.",
                    query=(Query("before", "Versions older than this.", "integer"),
