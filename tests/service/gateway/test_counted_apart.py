@@ -49,7 +49,7 @@ async def test_embeddings_of_bedrock_go_by_its_own_count(
     outcome, amount = settled
     assert entry["outcome"] == outcome
     # The client is told what it is charged for, and no number that nobody has counted.
-    counted = {} if amount is None else {"prompt_tokens": amount, "total_tokens": amount}
+    counted = None if amount is None else {"prompt_tokens": amount, "total_tokens": amount}
     assert json.loads(said.text)["usage"] == counted
     if amount is not None:
         assert entry["amount_micro_usd"] == amount
