@@ -280,16 +280,20 @@ async def test_switching_is_audited_once_per_change(
     ]
 
 
+def _unbuildable_after(version: int) -> Callable[..., Callable[[], None]]:
+    def prepare(_: Snapshot | None, new: Snapshot) -> Callable[[], None]:
+        if new.version > version:
+            raise RuntimeError("cannot be built here")
+        return lambda: None
+
+    return prepare
+
+
 @pytest.mark.parametrize("lifted", ["sim-small", "sim-tiny"])
 async def test_the_name_that_is_served_here_is_stopped_while_the_newest_version_cannot_be_built(
     admin: Admin, replica: Replica, lifted: str
 ) -> None:
-    def prepare(_: Snapshot | None, new: Snapshot) -> Callable[[], None]:
-        if new.version > 1:
-            raise RuntimeError("cannot be built here")
-        return lambda: None
-
-    replica.feed.before_change(prepare)
+    replica.feed.before_change(_unbuildable_after(1))
     assert (await put(admin, 1, RENAMED))[0] == 200
     for asked in ("sim-small", "sim-tiny"):
         target = {"target": f"model:{asked}", "reason": "r"}
@@ -305,24 +309,10 @@ async def test_the_name_that_is_served_here_is_stopped_while_the_newest_version_
 async def test_a_model_that_only_this_stuck_replica_serves_can_be_stopped(
     admin: Admin, replica: Replica
 ) -> None:
-    def prepare(_: Snapshot | None, new: Snapshot) -> Callable[[], None]:
-        if new.version > 1:
-            raise RuntimeError("cannot be built here")
-        return lambda: None
-
-    replica.feed.before_change(prepare)
+    replica.feed.before_change(_unbuildable_after(1))
     assert (await put(admin, 1, GONE))[0] == 200
     await admin.ok("POST", "/kill", {"target": "model:sim-small", "reason": "r"})
     assert stopped(replica, CALLER, model="sim-small")
-
-
-def _unbuildable_after(version: int) -> Callable[..., Callable[[], None]]:
-    def prepare(_: Snapshot | None, new: Snapshot) -> Callable[[], None]:
-        if new.version > version:
-            raise RuntimeError("cannot be built here")
-        return lambda: None
-
-    return prepare
 
 
 async def test_a_kill_at_another_replica_stops_the_name_that_a_stuck_one_serves(
