@@ -15,10 +15,12 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "rig"))
 
+from gateway_rig.admin import Admin, admin_of
 from gateway_rig.fake_aws import FakeAws
 from gateway_rig.fake_idp import FakeIdp
 from gateway_rig.fake_upstream import FakeUpstream
 from gateway_rig.guard import GuardProcess, InProcessGuard, guard_settings, write_files
+from gateway_rig.policy import Replica, example_text, replica_of
 from gateway_rig.postgres import Postgres
 from gateway_rig.real_upstream import RealUpstream
 
@@ -219,3 +221,19 @@ async def real_guard(
     guard = await InProcessGuard.start(settings)
     yield guard
     await guard.stop()
+
+
+@pytest.fixture
+async def replica(postgres: Postgres, database: str) -> AsyncIterator[Replica]:
+    """A replica's policy, with the example in force."""
+    async with replica_of(postgres, database) as made:
+        await made.apply(example_text())
+        await made.feed.refresh()
+        yield made
+
+
+@pytest.fixture
+async def admin(replica: Replica) -> AsyncIterator[Admin]:
+    """Its admin API."""
+    async with admin_of(replica) as made:
+        yield made

@@ -1,14 +1,13 @@
 """Virtual keys: whose they are, what they may do, how they end and how their secrets change."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
 import pytest
-from gateway_rig.admin import Admin, admin_of
-from gateway_rig.policy import Replica, example_text, replica_of
+from gateway_rig.admin import Admin
+from gateway_rig.policy import Replica, example_text
 from gateway_rig.postgres import Postgres
 
 from terrace_gateway.edge.errors import ApiError
@@ -21,20 +20,6 @@ apps: [{name: bot, team: team-b, user: jo}]
 keys: [{name: bot-prod, app: bot, models: [sim-small]}]
 policies: [{name: short, max_output_tokens: 7}]
 """
-
-
-@pytest.fixture
-async def replica(postgres: Postgres, database: str) -> AsyncIterator[Replica]:
-    async with replica_of(postgres, database) as made:
-        await made.apply(example_text())
-        await made.feed.refresh()
-        yield made
-
-
-@pytest.fixture
-async def admin(replica: Replica) -> AsyncIterator[Admin]:
-    async with admin_of(replica) as made:
-        yield made
 
 
 async def status_of(replica: Replica, key: str) -> int:

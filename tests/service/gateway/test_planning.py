@@ -2,12 +2,12 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from gateway_rig.admin import ADMIN_KEY, Admin, admin_of
-from gateway_rig.policy import Replica, example_text, replica_of
+from gateway_rig.admin import ADMIN_KEY, Admin
+from gateway_rig.policy import Replica, example_text
 from gateway_rig.postgres import Postgres
 
 from terrace_common.governance.compile import CompiledGovernance
@@ -60,20 +60,6 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     monkeypatch.setattr(planning, "PreparedChange", made.make)
     yield made
     made.let(1000)
-
-
-@pytest.fixture
-async def replica(postgres: Postgres, database: str) -> AsyncIterator[Replica]:
-    async with replica_of(postgres, database) as made:
-        await made.apply(example_text())
-        await made.feed.refresh()
-        yield made
-
-
-@pytest.fixture
-async def admin(replica: Replica) -> AsyncIterator[Admin]:
-    async with admin_of(replica) as made:
-        yield made
 
 
 def named(admin: Admin, actor: str) -> Admin:
