@@ -95,7 +95,11 @@ class KubernetesApi:
         self._client.close()
 
     def get(self, path: str, **params: str) -> Any:
-        """The JSON document at an API path. Raises CliError with the server's own sentence."""
+        """The JSON document at an API path.
+
+        Raises CliError with the server's own sentence, NotRunningError when it does not answer or
+        has trouble of its own (429, 5xx), which may pass.
+        """
         try:
             answer = self._client.get(path, params=params)
         except httpx.TransportError as error:
@@ -104,6 +108,10 @@ class KubernetesApi:
                 f"({type(error).__name__}). "
                 "See `terrace status`."
             ) from error
+        if answer.is_server_error or answer.status_code == httpx.codes.TOO_MANY_REQUESTS:
+            raise NotRunningError(
+                f"The API server has trouble with {path}: {_message(answer)}. See `terrace status`."
+            )
         if answer.is_error:
             raise CliError(f"The API server refused {path}: {_message(answer)}")
         return answer.json()

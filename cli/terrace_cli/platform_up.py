@@ -42,6 +42,8 @@ NAMESPACES = (
 _READY_SECONDS = 180
 # Replicas go one after the other, and each may wait for its longest stream.
 _ROLL_SECONDS = 1800
+_SILENCE_SECONDS = 90
+"""How long the API server may go without answering while replicas roll."""
 _PAUSE_SECONDS = 1.0
 _NO_TOOLCHAIN_YET = Path("/nonexistent")
 _BROUGHT_BY_UP = ("program", "toolchain")
@@ -138,27 +140,42 @@ def wait_until_ready(gateway: str, progress: Progress, *, seconds: float = _READ
     )
 
 
-def wait_until_rolled(progress: Progress, *, seconds: float = _ROLL_SECONDS) -> None:
-    """Return when every workload runs what the program asks for. Raises NotUpInTimeError.
+def wait_until_rolled(
+    progress: Progress, *, seconds: float = _ROLL_SECONDS, silence: float = _SILENCE_SECONDS
+) -> None:
+    """Return when every workload runs what the program asks for.
+
+    Raises NotUpInTimeError, or NotRunningError when nothing was heard of the API server for so many
+    seconds of silence.
 
     Pulumi's provider takes a StatefulSet that was changed for ready when the controller has not
     looked at the change yet.
     """
-    deadline, before = time.monotonic() + seconds, ""
-    while True:
-        with KubernetesApi() as kubernetes:
-            waiting = [load for load in kubernetes.workloads(NAMESPACES) if not load.is_ready]
-        if not waiting:
-            return
-        said = ", ".join(f"{load.namespace}/{load.name} {load.words()}" for load in waiting)
-        if time.monotonic() > deadline:
-            raise NotUpInTimeError(
-                "\n".join([f"Not up after {seconds:.0f} s: {said}", *troubles()])
-            )
-        if said != before:
-            progress.say("workloads", said)
-        before = said
-        time.sleep(_PAUSE_SECONDS)
+    before = ""
+    deadline, heard = time.monotonic() + seconds, time.monotonic()
+    with KubernetesApi() as kubernetes:
+        while True:
+            try:
+                loads = kubernetes.workloads(NAMESPACES)
+                heard = time.monotonic()
+            except NotRunningError as error:
+                # Its connections to its store come back one after the other.
+                if time.monotonic() > min(deadline, heard + silence):
+                    raise
+                said = str(error)
+            else:
+                waiting = [load for load in loads if not load.is_ready]
+                if not waiting:
+                    return
+                said = ", ".join(f"{load.namespace}/{load.name} {load.words()}" for load in waiting)
+            if time.monotonic() > deadline:
+                raise NotUpInTimeError(
+                    "\n".join([f"Not up after {seconds:.0f} s: {said}", *troubles()])
+                )
+            if said != before:
+                progress.say("workloads", said)
+            before = said
+            time.sleep(_PAUSE_SECONDS)
 
 
 def troubles() -> list[str]:

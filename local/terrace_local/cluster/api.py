@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from terrace_local.cluster.errors import ClusterError
+from terrace_local.cluster.errors import ClusterError, Unanswered
 from terrace_local.cluster.paths import API_URL, Paths
 
 __all__ = ["Api"]
@@ -15,7 +15,12 @@ FIELD_MANAGER = "terrace-local"
 
 
 class Api:
-    """A connection to the API server. Use as a context manager."""
+    """A connection to the API server. Use as a context manager.
+
+    Every call may be repeated. Each raises Unanswered when the server cannot be reached, is too
+    late, or has trouble of its own (429, 5xx): a server that says it is ready has one connection
+    to its store for each kind of object, and they come back one after the other.
+    """
 
     def __init__(self, paths: Paths, *, timeout: float = 5.0) -> None:
         context = ssl.create_default_context(cafile=str(paths.pki / "ca.crt"))
@@ -48,10 +53,7 @@ class Api:
         return "; ".join(failed) or f"answers {answer.status_code}"
 
     def get(self, path: str) -> dict[str, Any] | None:
-        """The object or list at `path`, or None when there is none.
-
-        Raises ClusterError when the server cannot be asked.
-        """
+        """The object or list at `path`, or None when there is none."""
         answer = self._send("GET", path)
         return None if answer.status_code == httpx.codes.NOT_FOUND else self._object(answer, path)
 
@@ -76,11 +78,12 @@ class Api:
         try:
             return self._http.request(method, path, **options)
         except httpx.TransportError as error:
-            raise ClusterError(f"the API server at {API_URL} cannot be reached: {error}") from error
+            raise Unanswered(f"the API server at {API_URL} cannot be reached: {error}") from error
 
     def _object(self, answer: httpx.Response, path: str) -> dict[str, Any]:
         if answer.is_success:
             return answer.json()
-        raise ClusterError(
-            f"{answer.request.method} {path}: {answer.status_code} {answer.text[:500]}"
-        )
+        said = f"{answer.request.method} {path}: {answer.status_code} {answer.text[:500]}"
+        if answer.is_server_error or answer.status_code == httpx.codes.TOO_MANY_REQUESTS:
+            raise Unanswered(said)
+        raise ClusterError(said)

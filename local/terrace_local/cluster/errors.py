@@ -10,6 +10,7 @@ __all__ = [
     "PreflightFailed",
     "Problem",
     "StartTimeout",
+    "Unanswered",
 ]
 
 
@@ -50,3 +51,7 @@ class StartTimeout(ClusterError):  # noqa: N818 - says what happened
 
 class NotRunning(ClusterError):  # noqa: N818 - says what happened
     """The call needs a running cluster and there is none."""
+
+
+class Unanswered(ClusterError):  # noqa: N818 - says what happened
+    """The API server gave no answer, or none about the call itself. What may be repeated can be."""

@@ -5,8 +5,6 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -15,7 +13,7 @@ from terrace_local.cluster import addons, cgroups, machine, network
 from terrace_local.cluster.api import Api
 from terrace_local.cluster.configuration import upstream_resolvers, write_configuration
 from terrace_local.cluster.containers import Containers
-from terrace_local.cluster.errors import ClusterError, PreflightFailed, Problem, StartTimeout
+from terrace_local.cluster.errors import PreflightFailed, Problem, Unanswered
 from terrace_local.cluster.files import read_json, write_json
 from terrace_local.cluster.health import (
     CHECKED,
@@ -29,16 +27,14 @@ from terrace_local.cluster.parts import PARTS, parts
 from terrace_local.cluster.paths import NODE_ADDRESS, NODE_NAME, SYSTEM_PATH, Paths
 from terrace_local.cluster.pki import ensure_pki
 from terrace_local.cluster.preflight import check_machine
-from terrace_local.cluster.processes import Process, ProcessTable
-from terrace_local.cluster.scratch_image import image_reference, write_scratch_image
+from terrace_local.cluster.processes import ProcessTable
+from terrace_local.cluster.scratch_image import image_reference
+from terrace_local.cluster.starting import IMAGES, Progress, Starter
 from terrace_local.cluster.teardown import clear_runtime
 
 __all__ = ["ClusterInfo", "Progress", "clone_path", "preflight", "require_root", "up"]
 
-Progress = Callable[[str], None]
 MODULES = ("overlay", "br_netfilter", "nf_conntrack", "nf_tables")
-START_SECONDS = 90.0
-IMAGES = {"pause": (), "coredns": ()}
 
 
 @dataclass(frozen=True)
@@ -143,10 +139,15 @@ def _up(paths: Paths, binaries: Path, clone: Path, progress: Progress, began: fl
     }
     resolvers = upstream_resolvers()
     _prepare(paths, references["pause"], resolvers)
-    starter = _Starter(paths, table, parts(paths, binaries), progress)
+    starter = Starter(paths, table, parts(paths, binaries), progress)
     starter.start_control_plane(Containers(paths, binaries), binaries, references)
     with Api(paths) as api:
-        addons.apply_rights(api)
+        starter.wait(
+            "kube-apiserver",
+            "the API server to take the rights",
+            partial(addons.apply_rights, api),
+            again=Unanswered,
+        )
         starter.start("kube-proxy")
         # kube-router ends at once when its node is not there yet.
         starter.wait(
@@ -155,7 +156,13 @@ def _up(paths: Paths, binaries: Path, clone: Path, progress: Progress, began: fl
             lambda: None if registered(api) else "the kubelet has not done so",
         )
         starter.start("kube-router")
-        addons.apply_dns(api, image=references["coredns"], resolvers=resolvers)
+        apply_dns = partial(addons.apply_dns, api, image=references["coredns"], resolvers=resolvers)
+        starter.wait(
+            "kube-apiserver",
+            "the API server to take cluster DNS",
+            apply_dns,
+            again=Unanswered,
+        )
         starter.wait("kubelet", "the node to be Ready", lambda: node_problem(api))
         for name in CHECKED:
             starter.wait(name, f"{name} to be healthy", partial(part_problem, name, paths))
@@ -196,88 +203,3 @@ def _prepare(paths: Paths, pause: str, resolvers: list[str]) -> None:
         shutil.which("runc", path=f"{os.environ.get('PATH', '')}:{SYSTEM_PATH}") or "/usr/sbin/runc"
     )
     write_configuration(paths, runc=Path(runc), pause_ref=pause, resolvers=resolvers)
-
-
-class _Starter:
-    """Starts parts in the order of their needs and waits until each does its work."""
-
-    def __init__(
-        self, paths: Paths, table: ProcessTable, processes: dict[str, Process], progress: Progress
-    ) -> None:
-        self._paths = paths
-        self._table = table
-        self._processes = processes
-        self._progress = progress
-        self.started: list[str] = []
-
-    def start(self, *names: str) -> None:
-        fresh = [name for name in names if self._table.ensure(self._processes[name])]
-        if fresh:
-            self._progress(f"started {', '.join(fresh)}")
-        self.started += fresh
-
-    def start_control_plane(
-        self, containers: Containers, binaries: Path, references: dict[str, str]
-    ) -> None:
-        """Everything up to a ready API server; the images are loaded meanwhile."""
-        self.start("etcd", "containerd")
-        with ThreadPoolExecutor(max_workers=1) as pool:
-            images = pool.submit(self._load_own_images, containers, binaries, references)
-            # The API server waits for its store by itself.
-            self.start("kube-apiserver")
-            with Api(self._paths) as api:
-                self.wait("kube-apiserver", "the API server to be ready", api.not_ready)
-            images.result()
-        # The sandbox image must be there before the kubelet makes its first pod.
-        self.start("kube-controller-manager", "kube-scheduler", "kubelet")
-
-    def _load_own_images(
-        self, containers: Containers, binaries: Path, references: dict[str, str]
-    ) -> None:
-        self.wait(
-            "containerd",
-            "containerd to answer",
-            lambda: None if containers.answers() else "no answer on its socket",
-        )
-        present = containers.images()
-        for name, reference in references.items():
-            if reference in present:
-                continue
-            archive = self._paths.run / f"{name}.tar"
-            write_scratch_image(binaries / name, archive, reference, arguments=IMAGES[name])
-            containers.load_image(archive, reference)
-            archive.unlink()
-
-    def wait(
-        self,
-        name: str,
-        what: str,
-        problem: Callable[[], str | None],
-        seconds: float = START_SECONDS,
-    ) -> None:
-        """Wait until `problem` has none. Raises StartTimeout when `name` ends or `seconds` pass."""
-        deadline = time.monotonic() + seconds
-        told = False
-        while True:
-            try:
-                said = problem()
-            except ClusterError as error:
-                said = str(error)
-            if said is None:
-                return
-            self.require_alive(name)
-            if time.monotonic() > deadline:
-                log, tail = self._table.log_path(name), self._table.tail(name)
-                raise StartTimeout(
-                    f"waited {seconds:.0f} s for {what}: {said}\n  {name} says ({log}):\n{tail}"
-                )
-            if not told:
-                self._progress(f"waiting for {what}")
-                told = True
-            time.sleep(0.2)
-
-    def require_alive(self, name: str) -> None:
-        if name not in self._table.running():
-            raise StartTimeout(
-                f"{name} ended; its log ({self._table.log_path(name)}):\n{self._table.tail(name)}"
-            )

@@ -111,6 +111,20 @@ def test_a_secret_is_read_with_the_client_certificate(api_server: SimpleNamespac
             kubernetes.secret_value("n", "gone", "x")
 
 
+@pytest.mark.parametrize("code", [429, 500, 503, 504])
+def test_trouble_of_the_server_is_told_from_a_refusal(
+    api_server: SimpleNamespace, code: int
+) -> None:
+    api_server.answers["/x"] = (code, {"message": "etcdserver: request timed out"})
+    api_server.answers["/y"] = (403, {"message": "forbidden"})
+    with KubernetesApi(api_server.kubeconfig) as kubernetes:
+        with pytest.raises(NotRunningError, match="trouble with /x: etcdserver"):
+            kubernetes.get("/x")
+        with pytest.raises(CliError, match="refused /y: forbidden") as refused:
+            kubernetes.get("/y")
+    assert not isinstance(refused.value, NotRunningError)
+
+
 def test_no_key_is_left_on_disk(api_server: SimpleNamespace, tmp_path: Path) -> None:
     before = set(Path("/tmp").glob("terrace-client-*"))
     with KubernetesApi(api_server.kubeconfig):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from terrace_cli import platform_up
-from terrace_cli.errors import NotUpInTimeError
+from terrace_cli.errors import CliError, NotRunningError, NotUpInTimeError
 from terrace_cli.kubernetes_api import WorkloadState
 from terrace_cli.output import Progress
 from terrace_local import cluster, images, toolchain
@@ -86,7 +86,7 @@ def machine(
         return {"gateway": image}
 
     class Api:
-        """Says once each what `workloads` holds, then that all is well."""
+        """Says or raises once each what `workloads` holds, then that all is well."""
 
         def __enter__(self) -> "Api":
             return self
@@ -95,7 +95,10 @@ def machine(
 
         def workloads(self, namespaces: tuple[str, ...]) -> list[WorkloadState]:
             assert "terrace-gateway" in namespaces
-            return [state.workloads.pop(0)] if state.workloads else []
+            said = state.workloads.pop(0) if state.workloads else None
+            if isinstance(said, Exception):
+                raise said
+            return [said] if said else []
 
         def pod_troubles(self, namespaces: tuple[str, ...]) -> list[str]:
             del namespaces
@@ -357,6 +360,27 @@ def test_a_roll_that_never_ends_says_why(machine: SimpleNamespace) -> None:
     machine.workloads = [rolling(1)] * 1000
     with pytest.raises(NotUpInTimeError, match="1 of 2 ready, rolling\ncontainer guard waits"):
         platform_up.wait_until_rolled(Progress(), seconds=0)
+
+
+def test_an_api_server_that_is_silent_for_a_moment_ends_no_up(
+    invoke: Invoke, machine: SimpleNamespace
+) -> None:
+    machine.workloads = [rolling(2), *[NotRunningError("does not answer")] * 3, rolling(1)]
+    outcome = invoke("up")
+    assert outcome.code == 0, outcome.err
+    assert "workloads: does not answer" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"), [(NotRunningError("silent"), NotRunningError), (CliError("no"), CliError)]
+)
+def test_an_api_server_that_is_silent_for_long_or_refuses_ends_the_wait(
+    machine: SimpleNamespace, error: Exception, kind: type[Exception]
+) -> None:
+    machine.workloads = [error] * 1000
+    with pytest.raises(kind, match=str(error)):
+        platform_up.wait_until_rolled(Progress(), silence=0.1)
+    assert len(machine.workloads) > 900
 
 
 def test_a_second_up_waits_for_the_first(
