@@ -42,6 +42,15 @@ def backend_folder() -> Path:
     return state_directory() / "pulumi"
 
 
+def backend_url() -> str:
+    """The same as Pulumi is told it.
+
+    Without side files of attributes (`metadata=skip`): they are written in place, and Pulumi reads
+    no state beside one that was cut short by a kill ("failed to load checkpoint: EOF").
+    """
+    return f"{_FILES}{backend_folder()}?metadata=skip"
+
+
 def refuse_machines_backend(clone: Path, stack: str) -> None:
     """Raise UsageError when Pulumi would put `stack` into this machine's backend.
 
@@ -82,7 +91,7 @@ def refuse_to_delete_other_stacks(clone: Path) -> None:
         f"Pulumi's backend {_FILES}{folder} also keeps {', '.join(map(str, found))}. What these "
         "stacks made still exists, and without their state nothing can destroy it, so nothing was "
         "deleted. For each of them, in a new shell with\n"
-        f"  export {BACKEND_VARIABLE}={_FILES}{folder}\n"
+        f"  export {BACKEND_VARIABLE}='{backend_url()}'\n"
         f"  export PULUMI_CONFIG_PASSPHRASE={LOCAL_PASSPHRASE}\n"
         f"either destroy it (`terrace down --stack {name}`, or `pulumi destroy --stack {name}`), "
         f"or move it: `pulumi stack export --stack {name} --file {name}.json`, `pulumi stack rm "

@@ -7,7 +7,12 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from terrace_cli.local_backend import BACKEND_VARIABLE, LOCAL_PASSPHRASE, backend_folder
+from terrace_cli.local_backend import (
+    BACKEND_VARIABLE,
+    LOCAL_PASSPHRASE,
+    backend_folder,
+    backend_url,
+)
 from terrace_cli.places import state_directory
 
 # Settings of the user's other Pulumi projects that would win over the ones above.
@@ -30,7 +35,7 @@ def pulumi_variables(bin_directory: Path) -> dict[str, str]:
             ]
         ),
         "KUBECONFIG": str(state / "kubeconfig"),
-        BACKEND_VARIABLE: f"file://{backend_folder()}",
+        BACKEND_VARIABLE: backend_url(),
         "PULUMI_HOME": str(backend_folder() / "home"),
         "PULUMI_CONFIG_PASSPHRASE": LOCAL_PASSPHRASE,
         "PULUMI_SKIP_UPDATE_CHECK": "true",

@@ -24,6 +24,7 @@ from terrace_cli.places import STACK, state_directory
 from terrace_cli.pulumi_environment import pulumi_environment
 from terrace_cli.pulumi_progress import UpdateLog
 from terrace_cli.stack_settings import configuration, settings_file
+from terrace_cli.state_repair import repair_state
 
 _CANCEL_GRACE_SECONDS = 60
 _LOCK_WAIT_SECONDS = 900
@@ -44,6 +45,8 @@ class PulumiStack:
     def ensure_selected(self) -> None:
         """Create the stack where it is missing; select it, so that Pulumi by hand finds it."""
         (self._backend / "home").mkdir(parents=True, exist_ok=True)
+        states = self._backend / ".pulumi" / "stacks" / self._project
+        repair_state(self._backend, states / f"{STACK}.json", self._say)
         self._run("stack", "select", "--stack", STACK, "--create", "--non-interactive")
 
     def ensure_stage(self, stage: int) -> None:

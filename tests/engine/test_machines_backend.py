@@ -11,6 +11,8 @@ from harness import Engine, Stack
 
 from terrace_cli import local_backend
 from terrace_cli.errors import CliError
+from terrace_cli.pulumi_stack import PulumiStack
+from terrace_cli.tools import bin_directory
 
 BUCKETS = """
 import pulumi
@@ -61,6 +63,43 @@ def test_a_stack_of_aws_in_the_machines_backend_is_kept_until_it_is_moved(
         assert f"`pulumi {command}`" in str(refused.value)
         engine.pulumi(*command.split(), folder=stack.folder)
     moved.must_be_steady()
+
+
+@pytest.mark.parametrize(
+    ("cut", "reason"),
+    [
+        ("stacks/*/local.json.attrs", "failed to load checkpoint: EOF"),
+        ("meta.yaml.attrs", "EOF"),
+        ("stacks/*/local.json", "unexpected end of JSON input"),
+    ],
+)
+def test_a_state_that_a_kill_cut_short_is_read_by_the_next_up(
+    *, tour: Engine, state: Path, cut: str, reason: str
+) -> None:
+    """Pulumi writes side files of a state in place; a power cut may take the state's own end."""
+    stack = Stack.of_program(tour, "local", BUCKETS, **{"aws:region": "us-east-1"})
+    stack.up().must_work()
+    (file,) = (state / "pulumi/.pulumi").glob(cut)
+    file.write_bytes(b"")
+    process = tour.start(["stack", "export", "--stack", "local"], stack.folder)
+    assert reason in process.communicate(timeout=300)[0]
+
+    said: list[str] = []
+    PulumiStack(stack.folder, bin_directory(), said.append).ensure_selected()
+    assert len(said) == 1
+    assert str(file) in said[0]
+    tour.pulumi("stack", "export", "--stack", "local", folder=stack.folder)
+    stack.up().must_work()
+    stack.must_be_steady()
+
+
+def test_the_machines_state_has_no_side_files(tour: Engine, state: Path) -> None:
+    engine = replace(tour, extra=tour.extra | {"PULUMI_BACKEND_URL": local_backend.backend_url()})
+    stack = Stack.of_program(engine, "local", BUCKETS, **{"aws:region": "us-east-1"})
+    stack.up().must_work()
+    stack.must_be_steady()
+    assert list((state / "pulumi").rglob("local.json"))
+    assert not list((state / "pulumi").rglob("*.attrs"))
 
 
 def test_what_was_destroyed_keeps_nobody_from_going_down(tour: Engine) -> None:

@@ -45,7 +45,7 @@ def test_it_runs_in_the_clone_with_the_machines_state(
     assert call["cwd"] == str(clone)
     environment = call["env"]
     assert isinstance(environment, dict)
-    assert environment["PULUMI_BACKEND_URL"] == f"file://{tmp_path}/state/pulumi"
+    assert environment["PULUMI_BACKEND_URL"] == f"file://{tmp_path}/state/pulumi?metadata=skip"
     assert environment["PULUMI_HOME"] == f"{tmp_path}/state/pulumi/home"
     assert environment["PULUMI_CONFIG_PASSPHRASE"] == "terrace-local"
     path = environment["PATH"].split(os.pathsep)
