@@ -25,6 +25,7 @@ from terrace_gateway.ledger.chains.signing import read_signer
 from terrace_gateway.ledger.keeper import LedgerKeeper
 from terrace_gateway.ledger.metrics import LedgerCollector
 from terrace_gateway.ledger.object_store import open_objects
+from terrace_gateway.ledger.opening_index import OpeningIndex
 from terrace_gateway.ledger.reaper import LedgerReaper
 from terrace_gateway.ledger.shipper import Shipper
 from terrace_gateway.matching import Matcher
@@ -123,7 +124,8 @@ def build_runtime(settings: Settings) -> Runtime:
         every_seconds=settings.reaper_seconds,
         margin_seconds=settings.stream_margin_seconds,
     )
-    metrics.registry.register(LedgerCollector(journal, shipper, keeper, reaper))
+    opening_index = OpeningIndex(database)
+    metrics.registry.register(LedgerCollector(journal, shipper, keeper, opening_index, reaper))
     prices = Prices(governance.price_version)
     matcher = Matcher(governance, prices=prices, clock=clock)
     translator = Translator(settings.translator_socket, settings.translator_key_file)
@@ -176,6 +178,7 @@ def build_runtime(settings: Settings) -> Runtime:
         journal=journal,
         shipper=shipper,
         keeper=keeper,
+        opening_index=opening_index,
         reaper=reaper,
         prices=prices,
         matcher=matcher,

@@ -22,7 +22,7 @@ from terrace_gateway.ending import end_tasks
 from terrace_gateway.guardrails.chain import Guardrails
 from terrace_gateway.guardrails.http_client import GuardrailHttp
 from terrace_gateway.ledger.keeper import LedgerKeeper
-from terrace_gateway.ledger.opening_index import keep_opening_index
+from terrace_gateway.ledger.opening_index import OpeningIndex
 from terrace_gateway.ledger.reaper import LedgerReaper
 from terrace_gateway.ledger.shipper import Shipper
 from terrace_gateway.matching import Matcher
@@ -81,6 +81,7 @@ class Runtime:
     journal: SpoolJournal
     shipper: Shipper
     keeper: LedgerKeeper
+    opening_index: OpeningIndex
     reaper: LedgerReaper
     prices: Prices
     matcher: Matcher
@@ -123,7 +124,7 @@ class Runtime:
             self.key_use.run(),
             self.shipper.run(),
             self.keeper.run(),
-            keep_opening_index(self.database),
+            self.opening_index.run(),
             self.reaper.run(),
             self.slice_reaper.run(),
             self.quota_watch.run(),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gateway_rig.bedrock_log import FOLDER as LOG_FOLDER
 from gateway_rig.bedrock_log import Bedrock, named, price, reconciler, sums
 from gateway_rig.fake_aws import FakeAws
 from gateway_rig.journal_records import close_record, open_record, unknown_close
@@ -22,6 +23,7 @@ from terrace_gateway.ledger.bills.log_sources import LogSources
 from terrace_gateway.ledger.bills.provider_bill import Billed
 from terrace_gateway.ledger.bills.reconcile import Reconciler
 from terrace_gateway.ledger.bills.recorded_prices import RecordedPrices
+from terrace_gateway.ledger.object_store import BucketObjects
 
 SPEC = """
 version: 1
@@ -156,6 +158,42 @@ async def test_what_was_sent_to_another_region_is_not_missing_here(
         found = await Reconciler(rig.database, sources.sources, replica="r").reconcile()
         assert (found["not_billed"], found["still_open"]) == (1, 1)
         assert await sums(rig) == {before.attempt_id: 900, since.attempt_id: 0}
+
+
+async def test_a_log_that_has_nothing_new_is_not_read_again(
+    aws: FakeAws, postgres: Postgres, database: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """By the reconciler of one process, which makes its sources anew for each pass."""
+    read: list[str] = []
+    get = BucketObjects.get
+
+    def seen(objects: BucketObjects, key: str) -> bytes:
+        read.append(key)
+        return get(objects, key)
+
+    monkeypatch.setattr(BucketObjects, "get", seen)
+    bedrock = Bedrock(aws, "bucket")
+    at = datetime.now(UTC) - timedelta(hours=5)
+    spec = load_governance(SPEC, "spec")
+    folder = LOG_FOLDER.removesuffix(f"{HERE.region}/")
+    async with ledger_rig(postgres.url(database), tmp_path) as rig:
+        await apply(rig.database, 1, SPEC)
+        opened = await unknown(rig, at, policy_version=1)
+        sources = LogSources(
+            lambda: spec, RecordedPrices(rig.database), BillPlaces(rig.database),
+            bedrock_log=f"s3://logs/{folder}", grace_seconds=60, bedrock_grace_seconds=60,
+        )  # fmt: skip
+        reconciler = Reconciler(rig.database, sources.sources, replica="r")
+        bedrock.log(None, (1, 1), at=at - timedelta(minutes=12))
+        for objects in (1, 0, 0):
+            found = await reconciler.reconcile()
+            assert (found["checked"], found["still_open"]) == (1, 1)
+            assert len(read) == objects
+            read.clear()
+        bedrock.log(None, (1, 1), at=at + timedelta(minutes=12))  # it comes hours later
+        assert (await reconciler.reconcile())["not_billed"] == 1
+        assert (await sums(rig))[opened.attempt_id] == 0
 
 
 def candidate(name: str, version: int | None, *, minutes_ago: float = 30) -> Candidate:

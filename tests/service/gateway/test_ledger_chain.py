@@ -21,7 +21,7 @@ from terrace_gateway.ledger.chains.signing import read_signer
 from terrace_gateway.ledger.chains.verify import LedgerVerifier, Verification
 from terrace_gateway.ledger.exports.export import LedgerExport
 from terrace_gateway.ledger.keeper import LedgerKeeper
-from terrace_gateway.ledger.object_store import DirectoryObjects, ObjectStore
+from terrace_gateway.ledger.object_store import DirectoryObjects, ObjectStore, ObjectStoreError
 from terrace_gateway.spool.records import genesis_hash
 
 Sql = psycopg.Connection[Any]
@@ -265,6 +265,42 @@ async def test_anchors_are_signed_and_a_forged_one_is_found(
         forged.write_text(json.dumps(document))
         result = await verify(rig.database, tmp_path, (public,))
         assert {finding.kind for finding in result.findings} == {"signature"}
+
+
+class Refusing(DirectoryObjects):
+    """Takes no anchors of one writer."""
+
+    def __init__(self, path: Path, writer: str) -> None:
+        super().__init__(path)
+        self.writer = writer
+
+    def put(self, key: str, body: bytes, *, retain_until: datetime | None = None) -> bool:
+        if f"/{self.writer}/" in f"/{key}":
+            raise ObjectStoreError("not this one")
+        return super().put(key, body, retain_until=retain_until)
+
+
+async def test_a_head_that_cannot_be_anchored_keeps_no_other(
+    postgres: Postgres, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where one failure ends a pass: it is the last one at the next."""
+    async with ledger_rig(postgres.url(database), tmp_path) as rig:
+        own = rig.journal.chain.writer
+        for most in (3, 1):
+            monkeypatch.setattr("terrace_gateway.ledger.keeper.MOST_FAILURES", most)
+            await fill(rig)
+            objects = Refusing(tmp_path / f"anchors-{most}", own)
+            keeper = LedgerKeeper(
+                rig.database, rig.shipper, clock=Clock(), store=AnchorStore(objects), signer=None,
+                every_seconds=60,
+            )  # fmt: skip
+            for made in (1, 1) if most == 3 else (0, 1):
+                with pytest.raises(ObjectStoreError, match="not this one"):
+                    await keeper.anchor()
+                assert keeper.anchored == made
+            objects.writer = "nobody"
+            assert await keeper.anchor() == 1
+            assert {key.split("/")[-2] for key in objects.keys("")} == {own, "admin"}
 
 
 async def test_verification_passes_while_entries_are_shipped(

@@ -33,7 +33,7 @@ YESTERDAY = datetime.now(UTC) - timedelta(days=1)
 
 async def fill(rig: LedgerRig, count: int, **changes: Any) -> None:
     for _ in range(count):
-        opened = open_record(incarnation=rig.incarnation, opened_at=YESTERDAY, **changes)
+        opened = open_record(**{"incarnation": rig.incarnation, "opened_at": YESTERDAY} | changes)
         await rig.journal.open(opened)
         await rig.journal.close(close_record(opened))
     await rig.drain()
@@ -189,6 +189,29 @@ async def test_what_is_there_under_a_name_must_be_the_same(
         with pytest.raises(ObjectStoreError, match="is there, and is something else"):
             await export.export(before=now)
         assert await rig.rows("SELECT count(*) FROM ledger_export") == [(0,)]
+
+
+async def test_a_day_that_cannot_be_stored_keeps_no_other(
+    postgres: Postgres, database: str, tmp_path: Path
+) -> None:
+    objects = DirectoryObjects(tmp_path / "export")
+    now = datetime.now(UTC)
+    async with ledger_rig(postgres.url(database), tmp_path) as rig:
+        await fill(rig, 1, opened_at=YESTERDAY - timedelta(days=1))
+        export = LedgerExport(rig.database, objects)
+        await export.export(before=now)
+        [part] = (tmp_path / "export").rglob("*.parquet")
+        whole = part.read_bytes()
+        part.chmod(0o640)
+        part.write_bytes(b"something else")
+        with postgres.superuser(database) as sql:
+            sql.execute("DELETE FROM ledger_export")
+        await fill(rig, 2)
+        with pytest.raises(ObjectStoreError, match="is there, and is something else"):
+            await export.export(before=now)
+        assert await rig.rows("SELECT day, rows FROM ledger_export") == [(YESTERDAY.date(), 2)]
+        part.write_bytes(whole)
+        assert [day.rows for day in await export.export(before=now)] == [1]
 
 
 async def test_what_the_release_before_recorded_is_looked_at_once(

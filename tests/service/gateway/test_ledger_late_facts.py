@@ -113,6 +113,41 @@ async def test_the_reaper_waits_for_lease_and_hard_limit_then_counts_the_reserva
         await whole(rig)
 
 
+async def test_an_attempt_that_the_database_refuses_keeps_no_other(
+    postgres: Postgres, database: str, tmp_path: Path
+) -> None:
+    """Neither of the reaper nor of reconcile, and it is found as it was at the next pass."""
+    refuse = (
+        "ALTER TABLE ledger_entry ADD CONSTRAINT no CHECK (attempt_id <> '{}' OR writer = '{}')"
+        " NOT VALID"
+    )
+    bill = FakeBill()
+    async with ledger_rig(postgres.url(database), tmp_path) as rig:
+        first, second = [
+            open_record(incarnation=rig.incarnation, hard_limit_seconds=0) for _ in range(2)
+        ]
+        for opened in (first, second):
+            await rig.journal.open(opened)
+            bill.charge(opened, 70)
+        await rig.drain()
+        await lose(rig)
+        with postgres.superuser(database) as sql:
+            sql.autocommit = True
+            sql.execute(refuse.format(first.attempt_id, "nobody").encode())
+            guard = reaper(rig)
+            assert (await guard.reap(), guard.turns.failed) == (1, 1)
+            sql.execute("ALTER TABLE ledger_entry DROP CONSTRAINT no")
+            assert (await guard.reap(), guard.turns.failed) == (1, 1)
+            sql.execute(refuse.format(first.attempt_id, "reaper").encode())
+            found = await reconciler(rig, bill).reconcile()
+            assert (found["trued_up"], found["still_open"]) == (1, 1)
+            sql.execute("ALTER TABLE ledger_entry DROP CONSTRAINT no")
+        found = await reconciler(rig, bill).reconcile()
+        assert (found["trued_up"], found["still_open"]) == (1, 0)
+        assert await money(rig) == 140
+        await whole(rig)
+
+
 async def test_a_close_that_comes_after_the_reaper_is_a_correction_and_no_second_charge(
     postgres: Postgres, database: str, tmp_path: Path
 ) -> None:

@@ -1,22 +1,25 @@
 """What reads the ledger by time reads the months that were asked for, by an index."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from gateway_rig.ledger_rig import open_database
 from gateway_rig.postgres import Postgres
 from psycopg import sql
 
 from terrace_gateway.database import Connection
+from terrace_gateway.ledger import opening_index
 from terrace_gateway.ledger.bills.reconcile import SETTLED
 from terrace_gateway.ledger.exports import export
 from terrace_gateway.ledger.exports.export import ROWS as EXPORTED_ROWS
 from terrace_gateway.ledger.exports.export_days import DAYS, list_days
 from terrace_gateway.ledger.object_store import DirectoryObjects
-from terrace_gateway.ledger.opening_index import make_opening_index
+from terrace_gateway.ledger.opening_index import Indexes, OpeningIndex, make_opening_index
 from terrace_gateway.prices.rerating_store import PAGE, ReratingStore
 
 ROWS = 6000  # of each month
@@ -29,6 +32,13 @@ SELECT t, 'attempt', 'w-1', i, sha256('a'), sha256('b'), repeat(md5(i::text), 20
     'att_n' || md5(t::text), 'req', 'trace', 1, 'r', 'acme', 'search', 'key_1', 'chat', 'sim-small',
     'd', 'simulator', 'call', 'p', 1, 'ok', 'response', 10, 20, 300, t
 FROM (SELECT i, %s::timestamptz + i * interval '1 minute' AS t FROM generate_series(1, %s) i) s
+"""
+
+_WITHOUT = """
+SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+WHERE i.inhparent = 'ledger_entry'::regclass AND NOT EXISTS (
+    SELECT FROM pg_class n JOIN pg_index x ON x.indexrelid = n.oid
+    WHERE n.relname = c.relname || '_opened' AND x.indisvalid)
 """
 
 
@@ -50,8 +60,8 @@ async def filled(postgres: Postgres, database: str) -> AsyncIterator[Any]:
         async with pool.long_connection(60) as connection:
             for back in (0, 1):
                 await connection.execute(_FILL.encode(), (month_begin(back), ROWS))
-            assert table(1) in await make_opening_index(connection)
-            assert await make_opening_index(connection) == []
+            assert table(1) in (await make_opening_index(connection)).made
+            assert await make_opening_index(connection) == Indexes()
         with postgres.superuser(database) as admin:
             admin.autocommit = True
             admin.execute("VACUUM ANALYZE ledger_entry")
@@ -164,5 +174,54 @@ async def test_an_index_that_was_not_finished_is_made_again(filled: Any, postgre
             (f"{table(1)}_opened",),
         )
     async with filled.long_connection(60) as connection:
-        assert await make_opening_index(connection) == [table(1)]
-        assert await make_opening_index(connection) == []
+        assert await make_opening_index(connection) == Indexes(made=(table(1),))
+        assert await make_opening_index(connection) == Indexes()
+
+
+def months_without(sql_: psycopg.Connection[Any]) -> set[str]:
+    return {name for (name,) in sql_.execute(_WITHOUT.encode()).fetchall()}
+
+
+async def test_a_month_that_cannot_have_its_index_keeps_no_other(
+    postgres: Postgres, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest one, which is the first, is somebody else's; then it is ours."""
+    monkeypatch.setattr(opening_index, "AGAIN_SECONDS", 0.05)
+    async with open_database(postgres.url(database)) as pool:
+        with postgres.superuser(database) as admin:
+            admin.autocommit = True
+            newest = max(name for name in months_without(admin) if name[-6:].isdigit())
+            admin.execute(f"ALTER TABLE {newest} OWNER TO CURRENT_USER".encode())
+            indexes = OpeningIndex(pool)
+            running = asyncio.create_task(indexes.run())
+            async with asyncio.timeout(60):
+                while months_without(admin) != {newest} or not indexes.missing:
+                    await asyncio.sleep(0.02)
+                admin.execute(f"ALTER TABLE {newest} OWNER TO gateway".encode())
+                while months_without(admin) or indexes.missing:
+                    await asyncio.sleep(0.02)
+            running.cancel()
+
+
+async def test_an_index_that_takes_too_long_keeps_no_other_and_is_made_at_the_next_pass(
+    postgres: Postgres, database: str
+) -> None:
+    """Neither while it is made, nor while what is left of it cannot be taken away."""
+    async with open_database(postgres.url(database)) as pool:
+        with postgres.superuser(database) as admin:
+            admin.autocommit = True
+            every = months_without(admin)
+            for name in (table(0), table(1)):
+                admin.execute(f"DROP INDEX IF EXISTS {name}_opened".encode())
+            with psycopg.connect(postgres.url(database)) as writer:
+                writer.execute(f"LOCK TABLE {table(0)} IN ROW EXCLUSIVE MODE".encode())
+                for made in (every - {table(0)}, set[str]()):
+                    async with pool.long_connection(5) as connection:
+                        found = await make_opening_index(connection)
+                        timeout = await (await connection.execute("SHOW lock_timeout")).fetchone()
+                    assert set(found.made) == made
+                    assert [month for month, _ in found.missing] == [table(0)]
+                    assert timeout == ("0",)
+            assert months_without(admin) == {table(0)}
+            async with pool.long_connection(60) as connection:
+                assert await make_opening_index(connection) == Indexes(made=(table(0),))

@@ -272,6 +272,20 @@ async def test_who_reads_a_month_that_is_to_go_is_waited_for_and_stops_nobody(
         assert "no month" in (await Retention(pool).drop([JANUARY], actor="jo")).kept[JANUARY]
 
 
+async def test_a_month_that_cannot_go_keeps_no_other(
+    postgres: Postgres, database: str, tmp_path: Path
+) -> None:
+    """Whatever the database has against it: here somebody's view of it."""
+    async with open_database(postgres.url(database)) as pool:
+        with postgres.superuser(database) as sql:
+            two_months(sql)
+            await export(pool, tmp_path)
+            sql.execute(f"CREATE VIEW report AS SELECT * FROM {JANUARY}".encode())
+        result = await Retention(pool).drop([JANUARY, FEBRUARY], actor="jo")
+        assert result.dropped == {FEBRUARY: 1}
+        assert "other objects depend on it" in result.kept[JANUARY]
+
+
 async def test_nobody_is_locked_out_while_a_month_is_looked_through(
     postgres: Postgres, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

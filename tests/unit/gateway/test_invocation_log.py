@@ -58,8 +58,8 @@ class Stored(ObjectStore):
     def __init__(self, body: bytes) -> None:
         self._body = body
 
-    def keys(self, prefix: str) -> Iterator[str]:
-        yield f"{prefix}one.json.gz"
+    def versions(self, prefix: str) -> Iterator[tuple[str, str]]:
+        yield f"{prefix}one.json.gz", "1"
 
     def get(self, key: str) -> bytes:
         return self._body
@@ -119,6 +119,9 @@ async def test_no_more_lines_are_held_than_are_looked_up_at_a_time() -> None:
                 )  # fmt: skip
                 made.add(one)
                 yield one
+
+        def contents(self, begin: datetime, end: datetime) -> bytes | None:
+            raise NotImplementedError
 
     source = BedrockBill(
         Log(), no_rate, grace_seconds=0, longest_call_seconds=1, sent_here=anywhere

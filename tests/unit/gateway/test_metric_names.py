@@ -80,7 +80,7 @@ def exported() -> str:
     recovery: Any = Anything()
     recovery.__dict__["damaged_segments"] = ()
     parts.__dict__["recovery"] = recovery
-    metrics.registry.register(LedgerCollector(parts, parts, parts, parts))
+    metrics.registry.register(LedgerCollector(parts, parts, parts, parts, parts))
     metrics.registry.register(UpstreamQuotaWatch(parts, parts))
     metrics.registry.register(TurnsCollector([Turns("heartbeat")]))
     return metrics.exposition().decode()

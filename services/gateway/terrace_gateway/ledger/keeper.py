@@ -18,9 +18,14 @@ from terrace_gateway.ledger.shipper import Shipper
 
 log = structlog.get_logger()
 
+FAILURES = (AuthorityUnavailableError, ObjectStoreError, psycopg.Error)
+"""The database or the store is away, or did not do it."""
+
 MONTHS_SECONDS = 3600.0
 AWAY_SECONDS = 2.0
 """Between passes while the database is away, as it is at the start."""
+MOST_FAILURES = 3
+"""Of anchors in a pass, which ends then: a store that is away lets each wait."""
 _ANCHOR = (
     "INSERT INTO anchor (writer, seq, hash, sealed, document) VALUES (%s, %s, %s, %s, %s)"
     " ON CONFLICT DO NOTHING"
@@ -57,6 +62,7 @@ class LedgerKeeper:
         self._signer = signer
         self._every_seconds = every_seconds
         self._anchored: tuple[str, int] | None = None
+        self._refused: set[str] = set()
         self._missing: tuple[tuple[str, str], ...] = ()
         self.anchored = 0
         """Heads that were anchored since the start."""
@@ -88,7 +94,7 @@ class LedgerKeeper:
     async def _kept(self, work: Callable[[], Awaitable[object]]) -> bool:
         try:
             await work()
-        except (AuthorityUnavailableError, ObjectStoreError, psycopg.Error) as error:
+        except FAILURES as error:
             tell = log.warning if self._database.up else log.debug
             tell("ledger_not_kept", error=f"{type(error).__name__}: {error}")
             return False
@@ -109,7 +115,9 @@ class LedgerKeeper:
     async def anchor(self) -> int:
         """Anchor every head that moved. Returns how many.
 
-        This process's own head is what it shipped itself, not what the database says.
+        This process's own head is what it shipped itself, not what the database says. A head that
+        cannot be anchored keeps no other; it is the last one at the next pass. Raises what the
+        first of them met: ``AuthorityUnavailableError``, ``ObjectStoreError``, ``psycopg.Error``.
         """
         heads: list[tuple[str, int, bytes, bool]] = []
         own = self._shipper.head
@@ -118,19 +126,33 @@ class LedgerKeeper:
         async with self._database.connection() as connection:
             cursor = await connection.execute(_MOVED)
             heads += [(row[0], row[1], row[2], row[3]) for row in await cursor.fetchall()]
-        for writer, seq, digest, sealed in heads:
-            anchor = make_anchor(
-                writer, seq, digest, sealed=sealed, at=self._clock.database_now(),
-                signer=self._signer,
-            )  # fmt: skip
-            if self._store is not None:
-                reach("anchor.before-store")
-                await asyncio.to_thread(self._store.put, anchor)
-            reach("anchor.before-database")
-            values = (writer, seq, digest, sealed, anchor.document().decode())
-            async with self._database.connection() as connection:
-                await connection.execute(_ANCHOR, values)
-            self.anchored += 1
-        if own is not None:
-            self._anchored = own[:2]
+        heads.sort(key=lambda head: head[0] in self._refused)
+        failed: dict[str, AuthorityUnavailableError | ObjectStoreError | psycopg.Error] = {}
+        for head in heads:
+            try:
+                await self._anchor(*head)
+            except FAILURES as error:
+                failed[head[0]] = error
+                log.warning("head_not_anchored", writer=head[0], error=type(error).__name__)
+                if len(failed) == MOST_FAILURES:
+                    break
+                continue
+            if own is not None and head == (*own, False):
+                self._anchored = own[:2]
+        self._refused = set(failed)
+        if failed:
+            raise next(iter(failed.values()))
         return len(heads)
+
+    async def _anchor(self, writer: str, seq: int, digest: bytes, sealed: bool) -> None:
+        anchor = make_anchor(
+            writer, seq, digest, sealed=sealed, at=self._clock.database_now(), signer=self._signer
+        )
+        if self._store is not None:
+            reach("anchor.before-store")
+            await asyncio.to_thread(self._store.put, anchor)
+        reach("anchor.before-database")
+        values = (writer, seq, digest, sealed, anchor.document().decode())
+        async with self._database.connection() as connection:
+            await connection.execute(_ANCHOR, values)
+        self.anchored += 1

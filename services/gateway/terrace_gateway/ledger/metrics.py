@@ -6,6 +6,7 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from terrace_gateway.ledger.keeper import LedgerKeeper
+from terrace_gateway.ledger.opening_index import OpeningIndex
 from terrace_gateway.ledger.reaper import LedgerReaper
 from terrace_gateway.ledger.shipper import Shipper
 from terrace_gateway.spool.journal import SpoolJournal
@@ -19,11 +20,13 @@ class LedgerCollector:
         journal: SpoolJournal,
         shipper: Shipper,
         keeper: LedgerKeeper,
+        opening_index: OpeningIndex,
         reaper: LedgerReaper,
     ) -> None:
         self._journal = journal
         self._shipper = shipper
         self._keeper = keeper
+        self._opening_index = opening_index
         self._reaper = reaper
 
     def collect(self) -> Iterator[Any]:
@@ -57,6 +60,11 @@ class LedgerCollector:
             "terrace_ledger_months_missing",
             "Months without a table of their own; ledger_month_not_made in the log says why.",
             self._keeper.missing_months,
+        )
+        yield GaugeMetricFamily(
+            "terrace_ledger_indexes_missing",
+            "Months without an index of openings; ledger_index_not_made in the log says why.",
+            self._opening_index.missing,
         )
         for name, text, value in (
             ("entries", "Entries committed.", shipped.entries),

@@ -1,5 +1,6 @@
 """Objects outside of the database: a directory, or an S3-compatible bucket. Calls block."""
 
+import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -25,6 +26,10 @@ class ObjectMissingError(ObjectStoreError):
     """There is no such object."""
 
 
+class ObjectTakenError(ObjectStoreError):
+    """Something else is there under this name."""
+
+
 class ObjectStore(Protocol):
     """Keys are paths with slashes. All methods raise ``ObjectStoreError``."""
 
@@ -38,6 +43,10 @@ class ObjectStore(Protocol):
 
     def keys(self, prefix: str) -> Iterator[str]:
         """All keys with this prefix, in their order."""
+        ...
+
+    def versions(self, prefix: str) -> Iterator[tuple[str, str]]:
+        """The same, each with a word that is another one whenever its body is."""
         ...
 
     @property
@@ -99,6 +108,11 @@ class DirectoryObjects:
         )
         yield from sorted(key for key in found if key.startswith(prefix))
 
+    def versions(self, prefix: str) -> Iterator[tuple[str, str]]:
+        """See ``ObjectStore``."""
+        for key in self.keys(prefix):
+            yield key, hashlib.sha256(self.get(key)).hexdigest()
+
 
 class BucketObjects:
     """A bucket. With Object Lock nobody takes an object back before its time."""
@@ -142,11 +156,17 @@ class BucketObjects:
 
     def keys(self, prefix: str) -> Iterator[str]:
         """See ``ObjectStore``."""
+        for key, _ in self.versions(prefix):
+            yield key
+
+    def versions(self, prefix: str) -> Iterator[tuple[str, str]]:
+        """See ``ObjectStore``."""
         pages = self._client.get_paginator("list_objects_v2")
         try:
             for page in pages.paginate(Bucket=self._bucket, Prefix=prefix):
                 for item in page.get("Contents", ()):
-                    yield str(item["Key"])
+                    version = f"{item.get('ETag')} {item.get('Size')} {item.get('LastModified')}"
+                    yield str(item["Key"]), version
         except (ClientError, BotoCoreError) as error:
             raise self._error(error) from error
 
@@ -159,10 +179,10 @@ class BucketObjects:
 def store_named(objects: ObjectStore, key: str, body: bytes) -> None:
     """Store what its key names by its content: what is there already must be the same.
 
-    Raises ``ObjectStoreError``, also if something else is there.
+    Raises ``ObjectStoreError``: ``ObjectTakenError`` if something else is there.
     """
     if not objects.put(key, body) and objects.get(key) != body:
-        raise ObjectStoreError(f"{objects.location}/{key} is there, and is something else")
+        raise ObjectTakenError(f"{objects.location}/{key} is there, and is something else")
 
 
 def aws_client(service: str, *, region: str | None = None) -> Any:

@@ -5,6 +5,7 @@ so it is no migration. Until a month has it, what reads by time reads that month
 """
 
 import asyncio
+from dataclasses import dataclass
 from typing import LiteralString
 
 import psycopg
@@ -17,6 +18,8 @@ from terrace_gateway.database import Connection, Database
 log = structlog.get_logger()
 
 EVERY_SECONDS = 3600.0
+AGAIN_SECONDS = 600.0
+"""After a pass that left a month out: a build that fails may have read and written much."""
 AWAY_SECONDS = 5.0
 BUILD_SECONDS = 6 * 3600
 _TRY_LOCK: LiteralString = "SELECT pg_try_advisory_lock(x'7E44ACE7'::bigint)"
@@ -36,33 +39,59 @@ ORDER BY 1 DESC
 """
 
 
-async def keep_opening_index(database: Database) -> None:
-    """Until cancelled: months are made later, and a build may break off."""
-    while True:
-        pause = AWAY_SECONDS
-        if database.up:
-            try:
-                async with database.long_connection(BUILD_SECONDS) as connection:
-                    await make_opening_index(connection)
-                pause = EVERY_SECONDS
-            except psycopg.errors.InsufficientPrivilege as error:
-                pause = EVERY_SECONDS
-                log.warning("ledger_index_not_ours", error=error.diag.message_primary)
-            except (AuthorityUnavailableError, psycopg.Error) as error:
-                log.warning("ledger_index_not_made", error=f"{type(error).__name__}: {error}")
-        await asyncio.sleep(pause)
+@dataclass(frozen=True, slots=True)
+class Indexes:
+    """What one pass did. Names are those of the months' tables."""
+
+    made: tuple[str, ...] = ()
+    missing: tuple[tuple[str, str], ...] = ()
+    """Months that could not be given one, and why."""
 
 
-async def make_opening_index(connection: Connection) -> list[str]:
-    """Make what is missing, the newest month first. ``connection`` is in autocommit mode.
+class OpeningIndex:
+    """Runs in every guard; one at a time makes them."""
 
-    Returns the months that were given one; none while another guard is at it. Raises
-    ``psycopg.Error``.
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._missing: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def missing(self) -> int:
+        """Months that the last pass could not give one; the log names them."""
+        return len(self._missing)
+
+    async def run(self) -> None:
+        """Until cancelled: months are made later, and a build may break off."""
+        while True:
+            pause = AWAY_SECONDS
+            if self._database.up:
+                try:
+                    await self._pass()
+                    pause = AGAIN_SECONDS if self._missing else EVERY_SECONDS
+                except (AuthorityUnavailableError, psycopg.Error) as error:
+                    log.warning("ledger_indexes_not_kept", error=f"{type(error).__name__}: {error}")
+            await asyncio.sleep(pause)
+
+    async def _pass(self) -> None:
+        async with self._database.long_connection(BUILD_SECONDS) as connection:
+            found = await make_opening_index(connection)
+        if found.missing != self._missing:
+            self._missing = found.missing
+            for month, why in found.missing:
+                log.warning("ledger_index_not_made", month=month, why=why)
+
+
+async def make_opening_index(connection: Connection) -> Indexes:
+    """Make what is missing, the newest month first; one that cannot be made keeps no other.
+    ``connection`` is in autocommit mode.
+
+    Does nothing while another guard is at it. Raises ``psycopg.Error`` if it cannot be told what is
+    missing, or the connection has ended.
     """
     # Tried, not waited for: who waits in a statement is waited for by CREATE INDEX CONCURRENTLY.
     row = await (await connection.execute(_TRY_LOCK)).fetchone()
     if row is None or not row[0]:
-        return []
+        return Indexes()
     try:
         return await _make(connection)
     finally:
@@ -70,16 +99,32 @@ async def make_opening_index(connection: Connection) -> list[str]:
             await connection.execute(_UNLOCK)
 
 
-async def _make(connection: Connection) -> list[str]:
+async def _make(connection: Connection) -> Indexes:
     made: list[str] = []
+    missing: list[tuple[str, str]] = []
     for month, broken in await (await connection.execute(_MISSING)).fetchall():
-        index = sql.Identifier(f"{month}_opened")
-        if broken:
-            await connection.execute("SET lock_timeout = '1s'")
-            await connection.execute(sql.SQL(_DROP).format(index))
-            await connection.execute("RESET lock_timeout")
-        await connection.execute(sql.SQL(_CREATE).format(index, sql.Identifier(month)))
+        try:
+            await _make_one(connection, month, broken=broken)
+        except psycopg.errors.UndefinedTable:  # another guard has dropped it
+            continue
+        except psycopg.Error as error:
+            if connection.closed:
+                raise
+            missing.append((month, f"{type(error).__name__}: {error.diag.message_primary or ''}"))
+            continue
         made.append(month)
     if made:
         log.info("ledger_index_made", months=made)
-    return made
+    return Indexes(tuple(made), tuple(missing))
+
+
+async def _make_one(connection: Connection, month: str, *, broken: bool) -> None:
+    index = sql.Identifier(f"{month}_opened")
+    if broken:
+        await connection.execute("SET lock_timeout = '1s'")
+        try:
+            await connection.execute(sql.SQL(_DROP).format(index))
+        finally:
+            if not connection.closed:
+                await connection.execute("RESET lock_timeout")
+    await connection.execute(sql.SQL(_CREATE).format(index, sql.Identifier(month)))

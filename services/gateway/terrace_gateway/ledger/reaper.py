@@ -6,7 +6,10 @@ came back and replayed its spool) becomes a correction, never a second charge.
 """
 
 import asyncio
+from collections.abc import Generator
+from contextlib import contextmanager
 
+import psycopg
 import structlog
 
 from terrace_gateway.crash_points import reach
@@ -17,6 +20,8 @@ log = structlog.get_logger()
 
 WRITER = "reaper"
 BATCH = 200
+REFUSALS = (psycopg.DataError, psycopg.IntegrityError)
+"""What the database has against one attempt, whatever it says to the next one."""
 # A lease that is still renewed belongs to a process that closes its own attempts, however late; an
 # attempt that outlived twice its hard limit is nobody's any more.
 _GONE = """
@@ -81,16 +86,27 @@ class LedgerReaper:
         async with self._database.connection() as connection:
             cursor = await connection.execute(_GONE_OLD, limits)
             for (attempt_id,) in await cursor.fetchall():
-                await connection.execute(_GIVE_UP_OLD, (attempt_id, self._replica))
+                with self._refused(attempt_id):
+                    await connection.execute(_GIVE_UP_OLD, (attempt_id, self._replica))
             cursor = await connection.execute(_GONE, limits)
             for (attempt_id,) in await cursor.fetchall():
                 reach("reaper.before-give-up")
-                taken = await connection.execute(_GIVE_UP, (attempt_id, WRITER, self._replica))
-                row = await taken.fetchone()
-                if row is not None and row[0]:
-                    given_up += 1
-                    log.warning("attempt_given_up", attempt_id=attempt_id)
+                with self._refused(attempt_id):
+                    taken = await connection.execute(_GIVE_UP, (attempt_id, WRITER, self._replica))
+                    row = await taken.fetchone()
+                    if row is not None and row[0]:
+                        given_up += 1
+                        log.warning("attempt_given_up", attempt_id=attempt_id)
                 reach("reaper.after-give-up")
             await connection.execute(_FORGET, (SECOND_LOOK_SECONDS,))
         self.given_up += given_up
         return given_up
+
+    @contextmanager
+    def _refused(self, attempt_id: str) -> Generator[None]:
+        """An attempt that the database refuses keeps no other; it is counted as a failed turn."""
+        try:
+            yield
+        except REFUSALS as error:
+            log.warning("attempt_not_given_up", attempt_id=attempt_id, error=type(error).__name__)
+            self.turns.miss(error)

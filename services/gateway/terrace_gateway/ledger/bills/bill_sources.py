@@ -8,10 +8,12 @@ from collections.abc import (
     Callable,
     Collection,
     Iterable,
+    Iterator,
     Sequence,
 )
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from hashlib import sha256
 from itertools import islice, pairwise
 from typing import Protocol
 
@@ -24,6 +26,7 @@ from terrace_gateway.ledger.bills.invocation_log import (
     InvocationLogError,
 )
 from terrace_gateway.ledger.bills.provider_bill import Billed, BillUnreachableError, read_bill
+from terrace_gateway.ledger.bills.silent_attempts import Silence, SilentAttempts
 
 PARALLEL_READS = 8
 SECOND_LOOK_SECONDS = 24 * 3600
@@ -141,20 +144,26 @@ class BedrockBill:
         grace_seconds: float,
         longest_call_seconds: float,
         sent_here: SentHere,
+        silent: SilentAttempts | None = None,
     ) -> None:
         """A missing line says "not billed" only of an attempt that it would name, and that was sent
         where this log is; only ``grace_seconds`` after the call must have ended; and only if the
         log was on from before the call until after its end: from a line that is not younger than
         the attempt to one that is not older than its end there is no silence of more than
-        ``MAX_SILENCE``."""
+        ``MAX_SILENCE``.
+
+        ``silent``: what passes of before kept of this log; ``None``: nothing.
+        """
         self._log = log
         self._rate = rate
         self._grace_seconds = grace_seconds
         self._longest = longest_call_seconds
         self._sent_here = sent_here
+        self._silent = silent or SilentAttempts()
 
     async def billed(self, candidates: Sequence[Candidate]) -> dict[str, Billed]:
-        """See ``BillSource``."""
+        """See ``BillSource``. A stretch of the log that said nothing of all its attempts is read
+        again only when something else is there, or somebody else is looked for."""
         if not candidates:
             return {}
         by_attempt = {candidate.attempt_id: candidate for candidate in candidates}
@@ -164,18 +173,29 @@ class BedrockBill:
             if candidate.upstream_request_id is not None
         }
         open_ones = [one for one in candidates if one.state != "settled"]
-        spans, near = self._spans(candidates), self._spans(open_ones)
         lines: dict[str, list[InvocationLine]] = {}
         moments: set[datetime] = set()
+        marks: dict[str, bytes] = {}
+        silent: dict[str, Silence] = {}
+        near = self._spans(open_ones)
 
         def read() -> None:
-            for begin, end in spans:
+            for begin, end, inside in self._stretches(candidates):
+                asked = self._marks(begin, end, inside)  # before its lines: later ones are new
+                known = self._silent.still(asked)
+                if len(known) == len(inside):
+                    silent.update(known)
+                    continue
+                told = False
                 for line in self._log.lines(begin, end):
                     if _within(near, line.at):
                         moments.add(line.at)
                     attempt_id = line.attempt_id or by_request.get(line.request_id)
                     if attempt_id in by_attempt:
                         lines.setdefault(attempt_id, []).append(line)
+                        told = True
+                if not told:
+                    marks.update(asked)
 
         try:
             await asyncio.to_thread(read)
@@ -186,13 +206,18 @@ class BedrockBill:
             for attempt_id, of_it in lines.items()
         }
         seen = sorted(moments)
+        for one in open_ones:
+            if one.attempt_id not in found and one.attempt_id not in silent:
+                was_on = _was_on(seen, one.opened_at, self._end(one))
+                silent[one.attempt_id] = Silence(marks.get(one.attempt_id, b""), was_on)
+        self._silent.keep(silent)
         missing = [
             one
             for one in open_ones
             if one.attempt_id not in found
             and one.named
             and one.age_seconds > self._seconds(one) + self._grace_seconds
-            and _was_on(seen, one.opened_at, self._end(one))
+            and silent[one.attempt_id].was_on
         ]
         past = {one.attempt_id for one in candidates if one.is_past} - found.keys()
         for attempt_id in past.union(await self._sent_here(missing)):
@@ -211,6 +236,33 @@ class BedrockBill:
         return _merged(
             (one.opened_at - MAX_SILENCE - CLOCKS, self._end(one) + LATE) for one in candidates
         )
+
+    def _stretches(
+        self, candidates: Sequence[Candidate]
+    ) -> Iterator[tuple[datetime, datetime, list[Candidate]]]:
+        """Each span, with the candidates whose lines it may have."""
+        by_time = sorted(candidates, key=lambda one: one.opened_at)
+        for begin, end in self._spans(candidates):
+            first = bisect_left(by_time, begin, key=lambda one: one.opened_at)
+            last = bisect_right(by_time, end, key=lambda one: one.opened_at)
+            yield begin, end, by_time[first:last]
+
+    def _marks(
+        self, begin: datetime, end: datetime, inside: Sequence[Candidate]
+    ) -> dict[str, bytes]:
+        """Of each open attempt, what is looked for and what there is to read; none if only reading
+        tells."""
+        open_ones = [one for one in inside if one.state != "settled"]
+        contents = self._log.contents(begin, end) if len(open_ones) == len(inside) else None
+        if contents is None:
+            return {}
+        what = (begin, end, contents)
+        return {
+            one.attempt_id: sha256(
+                repr((what, one.opened_at, self._end(one), one.upstream_request_id)).encode()
+            ).digest()
+            for one in open_ones
+        }
 
     async def named(self, begin: datetime, end: datetime) -> AsyncIterator[list[InvocationLine]]:
         """Lines of this time that name an attempt, in no order, at most ``NAMED_LINES`` at a time:

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from typing import Any, Protocol, cast
 
 from botocore.exceptions import (  # pyright: ignore[reportMissingTypeStubs]
@@ -53,6 +54,11 @@ class InvocationLog(Protocol):
         """Lines of calls in this time, in no order. Raises ``InvocationLogError``."""
         ...
 
+    def contents(self, begin: datetime, end: datetime) -> bytes | None:
+        """A digest of what ``lines`` would read: while it is the same, so are they. ``None``: only
+        reading tells. Raises ``InvocationLogError``."""
+        ...
+
 
 class BucketInvocationLog:
     """Gzipped JSON lines, in folders by hour."""
@@ -63,18 +69,32 @@ class BucketInvocationLog:
         self._folder = folder
 
     def lines(self, begin: datetime, end: datetime) -> Iterator[InvocationLine]:
-        """See ``InvocationLog``. Also the hour behind: an object is named by when it was written,
-        which is after the call."""
+        """See ``InvocationLog``."""
+        for key, _ in self._versions(begin, end):
+            try:
+                for line in _unzipped(self._objects.get(key), key):
+                    if (found := parse_line(line)) and begin <= found.at <= end:
+                        yield found
+            except ObjectStoreError as error:
+                raise InvocationLogError(str(error)) from error
+
+    def contents(self, begin: datetime, end: datetime) -> bytes | None:
+        """See ``InvocationLog``. Names and versions of objects, which a bucket lists."""
+        digest = sha256()
+        for key, version in self._versions(begin, end):
+            digest.update(f"{key}\n{version}\n".encode())
+        return digest.digest()
+
+    def _versions(self, begin: datetime, end: datetime) -> Iterator[tuple[str, str]]:
+        """Objects for this time. Also of the hour behind: an object is named by when it was
+        written, which is after the call."""
         hour = begin.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
         while hour <= end + timedelta(hours=1):
-            prefix = f"{self._folder}{hour:%Y/%m/%d/%H}/"
             try:
                 # `data/` holds bodies that were too large for a line.
-                for key in self._objects.keys(prefix):
+                for key, version in self._objects.versions(f"{self._folder}{hour:%Y/%m/%d/%H}/"):
                     if key.endswith(".json.gz") and "/data/" not in key:
-                        for line in _unzipped(self._objects.get(key), key):
-                            if (found := parse_line(line)) and begin <= found.at <= end:
-                                yield found
+                        yield key, version
             except ObjectStoreError as error:
                 raise InvocationLogError(str(error)) from error
             hour += timedelta(hours=1)
@@ -106,6 +126,10 @@ class CloudWatchInvocationLog:
             raise InvocationLogError(f"log group {self._group}: {code}") from error
         except BotoCoreError as error:
             raise InvocationLogError(f"log group {self._group}: {type(error).__name__}") from error
+
+    def contents(self, begin: datetime, end: datetime) -> bytes | None:
+        """See ``InvocationLog``. What a group says of its streams may be an hour behind."""
+        del begin, end
 
 
 def parse_line(line: bytes) -> InvocationLine | None:

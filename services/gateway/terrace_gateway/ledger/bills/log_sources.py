@@ -12,13 +12,14 @@ from terrace_gateway.ledger.bills.invocation_log import (
     InvocationLog,
 )
 from terrace_gateway.ledger.bills.recorded_prices import RecordedPrices
+from terrace_gateway.ledger.bills.silent_attempts import SilentAttempts
 from terrace_gateway.ledger.object_store import BucketObjects, aws_client
 
 BUCKET, LOG_GROUP = "s3://", "logs://"
 
 
 class LogSources:
-    """Makes sources when they are asked for, and keeps their clients."""
+    """Makes sources when they are asked for, and keeps their clients and what they read."""
 
     def __init__(
         self,
@@ -43,6 +44,7 @@ class LogSources:
         self._grace_seconds = grace_seconds
         self._bedrock_grace_seconds = bedrock_grace_seconds
         self._logs: dict[str, InvocationLog] = {}
+        self._silent: dict[tuple[str, str], SilentAttempts] = {}
 
     def sources(self) -> Mapping[str, BillSource]:
         """By name of provider. One without a log of its own is not in it."""
@@ -62,6 +64,9 @@ class LogSources:
                     grace_seconds=self._bedrock_grace_seconds,
                     longest_call_seconds=governance.defaults.hard_stream_limit_seconds,
                     sent_here=partial(self._places.sent_here, provider, self._bedrock_log),
+                    silent=self._silent.setdefault(
+                        (provider.name, provider.region), SilentAttempts()
+                    ),
                 )
         return found
 

@@ -31,7 +31,7 @@ from terrace_gateway.ledger.bills.bill_sources import (
 )
 from terrace_gateway.ledger.bills.provider_bill import Billed, BillUnreachableError
 from terrace_gateway.ledger.bills.strangers import unknown_to_ledger
-from terrace_gateway.ledger.reaper import SILENT_SECONDS
+from terrace_gateway.ledger.reaper import REFUSALS, SILENT_SECONDS
 
 log = structlog.get_logger()
 
@@ -259,8 +259,10 @@ class Reconciler:
                 continue
             try:
                 await self._one(candidate, bill, tally)
-            except AuthorityUnavailableError:
+            except (AuthorityUnavailableError, *REFUSALS) as error:
                 tally.still_open += 1  # the next pass finds it as it was
+                why = f"{type(error).__name__}: {error}"
+                log.warning("attempt_not_reconciled", attempt_id=candidate.attempt_id, error=why)
 
     async def _one(self, candidate: Candidate, bill: Billed, tally: _Tally) -> None:
         if not bill.priced:

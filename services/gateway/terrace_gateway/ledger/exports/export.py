@@ -26,7 +26,7 @@ from terrace_gateway.ledger.cursor import SettledIds
 from terrace_gateway.ledger.exports.export_days import list_days
 from terrace_gateway.ledger.exports.exported import DayRecord, NotStoredError, check_stored
 from terrace_gateway.ledger.exports.parts import PartWriter, need_parquet
-from terrace_gateway.ledger.object_store import ObjectStore, store_named
+from terrace_gateway.ledger.object_store import ObjectStore, ObjectTakenError, store_named
 
 log = structlog.get_logger()
 
@@ -100,7 +100,9 @@ class LedgerExport:
     async def days(self, *, before: datetime) -> AsyncGenerator[ExportedDay]:
         """Every day that ended before this moment and is not exported as it is now, once it is.
 
-        Raises ``ExportUnavailableError``, ``AuthorityUnavailableError``, ``ObjectStoreError``.
+        A day under whose names something else is stored keeps no other: ``ObjectTakenError`` of the
+        first one comes behind the last day. Raises ``ExportUnavailableError``,
+        ``AuthorityUnavailableError``, ``ObjectStoreError``.
         """
         need_parquet()
         midnight = before.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
@@ -108,11 +110,20 @@ class LedgerExport:
         if not settled:
             raise AuthorityUnavailableError("a transaction has not ended for long; try again")
         days = await list_days(self._database, before=midnight, last_entry_id=settled)
+        taken: ObjectTakenError | None = None
         for partition, day, rows, first, last in days:
-            if not await self._is_exported(partition, day, rows, last):
+            if await self._is_exported(partition, day, rows, last):
+                continue
+            try:
                 done = await self._day(partition, day, rows, first, last)
-                if done is not None:
-                    yield done
+            except ObjectTakenError as error:
+                log.warning("day_not_exported", month=partition, day=str(day), why=str(error))
+                taken = taken or error
+                continue
+            if done is not None:
+                yield done
+        if taken is not None:
+            raise taken
 
     async def forget_lost(self, partition: str) -> list[str]:
         """Days of a month whose export is not in the store as it was recorded. They count as not

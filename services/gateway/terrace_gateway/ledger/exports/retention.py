@@ -34,13 +34,6 @@ DELETE FROM open_attempt o WHERE o.state = 'unknown'
 RETURNING o.attempt_id
 """
 _NEEDED: LiteralString = "SELECT why_ledger_month_is_needed(%s)"
-_REFUSALS = (
-    psycopg.errors.CheckViolation,
-    psycopg.errors.UndefinedTable,
-    psycopg.errors.LockNotAvailable,
-    psycopg.errors.DeadlockDetected,
-    psycopg.errors.QueryCanceled,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +99,9 @@ class Retention:
             for name in months:
                 try:
                     result.dropped[name] = await _drop(connection, name, actor)
-                except _REFUSALS as error:
+                except psycopg.Error as error:
+                    if connection.closed:
+                        raise
                     why = error.diag.message_primary or type(error).__name__
                     result.kept[name] = why
                     log.warning("ledger_month_kept", month=name, why=why)
