@@ -15,6 +15,8 @@ from terrace_cli.kubernetes_api import KubernetesApi
 from terrace_common.names import NAMESPACE_GATEWAY, SECRET_GATEWAY
 from terrace_common.one_line import one_line
 
+_KILL, _UNKILL = "/admin/v1/kill", "/admin/v1/unkill"
+
 Document = dict[str, Any]
 
 
@@ -168,8 +170,9 @@ class GatewayAdmin:
 
     def switch(self, target: str, *, reason: str, kill: bool) -> Document:
         """`POST /admin/v1/kill` or `/unkill`; doing it twice is the same as once."""
-        path = "/admin/v1/kill" if kill else "/admin/v1/unkill"
-        return self._call("POST", path, json={"target": target, "reason": reason})
+        return self._call(
+            "POST", _KILL if kill else _UNKILL, json={"target": target, "reason": reason}
+        )
 
     def switches(self) -> Document:
         """`GET /admin/v1/kill`: the kill switches that are pulled."""
@@ -270,6 +273,8 @@ class GatewayAdmin:
     ) -> Document:
         try:
             answer = self._client.request(method, path, params=params, json=json, timeout=timeout)
+        except httpx.ReadTimeout as error:
+            raise NotRunningError(_late(method, path, timeout)) from error
         except httpx.TransportError as error:
             raise NotRunningError(
                 f"The gateway's admin API at {self._client.base_url} does not answer "
@@ -295,6 +300,16 @@ class GatewayAdmin:
                 err=True,
             )
         return document
+
+
+def _late(method: str, path: str, seconds: float) -> str:
+    said = f"The gateway's admin API has not answered within {seconds:g} s"
+    if method == "GET":
+        return f"{said}. See `terrace status`."
+    said += ", and whether the change was made is not known: "
+    if path in (_KILL, _UNKILL):
+        return said + "run the same command again, which is the same as once."
+    return said + "look before you run it again."
 
 
 def _refusal(answer: httpx.Response) -> CliError:

@@ -144,6 +144,7 @@ def rollback_command(
     is no such version.
     """
     with GatewayAdmin.connect() as admin:
+        by_hand = base_version is not None
         if base_version is None:
             base_version = _shown_base(admin.governance())
         try:
@@ -151,7 +152,7 @@ def rollback_command(
                 version, base_version=base_version, reason=reason, allow=allow
             )
         except RefusedError as refused:
-            return _refused(refused, as_json, allow)
+            return _refused(refused, as_json, allow, by_hand)
     if as_json:
         emit_json(answer)
         return ExitCode.DONE
@@ -251,7 +252,9 @@ def _blocked(plan: Document, blocked: list[str], as_json: bool) -> int:
     return ExitCode.CHECK_FAILED
 
 
-def _refused(refused: RefusedError, as_json: bool, allow: tuple[str, ...]) -> int:
+def _refused(
+    refused: RefusedError, as_json: bool, allow: tuple[str, ...], base_by_hand: bool = False
+) -> int:
     """A refusal that is the gateway's answer to a plan, told; any other is raised again."""
     if refused.code == "governance_blocked":
         plan = {"changes": [], **refused.document}
@@ -259,8 +262,12 @@ def _refused(refused: RefusedError, as_json: bool, allow: tuple[str, ...]) -> in
             click.echo(plan_text(plan, allow), nl=False)
         return _blocked(plan, _blocking(plan, allow), as_json)
     if refused.code == "version_conflict":
+        if base_by_hand:
+            said, then = "Another version than --base-version is in force", "give the one to undo"
+        else:
+            said = "Another version came into force in between"
+            then = "run the same command again"
         raise CliError(
-            "Another version came into force in between, and nothing was applied. Look at "
-            "`terrace governance history`, then run the same command again."
+            f"{said}, and nothing was applied. Look at `terrace governance history`, then {then}."
         ) from refused
     raise refused

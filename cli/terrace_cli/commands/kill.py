@@ -19,7 +19,9 @@ _TARGET = re.compile(
 
 @click.command("kill")
 @click.argument("target", required=False)
-@click.option("--reason", help="Kept in the audit, and shown to whoever is refused by it.")
+@click.option(
+    "--reason", help="Kept in the audit and shown to administrators, not to whoever is refused."
+)
 @click.option("--list", "as_list", is_flag=True, help="Show what is stopped; changes nothing.")
 @json_option
 def kill_command(target: str | None, reason: str | None, as_list: bool, as_json: bool) -> None:

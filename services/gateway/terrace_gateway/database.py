@@ -22,6 +22,10 @@ Connection = AsyncConnection[TupleRow]
 CONNECT_TIMEOUT_SECONDS = 2
 TCP_USER_TIMEOUT_MS = 3000  # a vanished server is noticed, not waited for
 STATEMENT_SECONDS = 5
+# A process that is stopped in a transaction gives up its locks: sooner than the statement ends that
+# waits for one elsewhere, a kill switch's among them.
+IDLE_SECONDS = 4
+LONG_IDLE_SECONDS = 10  # of work beside the pool, which sorts and digests in between
 _MIGRATION_LOCK = 0x7E44ACE1
 # What migrations change of the release before, in the order in which its transactions come to it:
 # reservations take all four, settlements the counters alone, beats the incarnations alone.
@@ -40,6 +44,20 @@ _SPOILED = (
     psycopg.errors.DuplicatePreparedStatement,
     psycopg.errors.InFailedSqlTransaction,
 )
+
+
+_LOST = (psycopg.OperationalError, psycopg.InterfaceError)
+# After each of these nothing of its transaction was done.
+_NOT_DONE = (
+    psycopg.errors.QueryCanceled,
+    psycopg.errors.LockNotAvailable,
+    psycopg.errors.DeadlockDetected,
+    psycopg.errors.IdleInTransactionSessionTimeout,
+)
+
+
+class NotDoneError(AuthorityUnavailableError):
+    """The database is there, and did nothing of the transaction. The message is for people."""
 
 
 class DatabaseConfigError(RuntimeError):
@@ -67,9 +85,10 @@ class Database:
                 "connect_timeout": CONNECT_TIMEOUT_SECONDS,
                 "tcp_user_timeout": TCP_USER_TIMEOUT_MS,
                 "application_name": "terrace-gateway",
-                "options": f"-c statement_timeout={STATEMENT_SECONDS * 1000} -c timezone=UTC",
+                "options": _options(STATEMENT_SECONDS, IDLE_SECONDS),
             },
         )
+        self._reads = asyncio.Semaphore(max(1, size // 2))
         self.up = False
         self.prepared = False
 
@@ -90,14 +109,28 @@ class Database:
             yield connection
 
     @asynccontextmanager
+    async def reading(self) -> AsyncGenerator[None]:
+        """A place of those who look something up, half as many as the pool has connections: slow
+        reads leave some to kill switches, the policy and the heartbeat. Raises ``NotDoneError``."""
+        try:
+            async with asyncio.timeout(self._wait_seconds):
+                await self._reads.acquire()
+        except TimeoutError:
+            raise NotDoneError("too many reads of this replica wait for the database") from None
+        try:
+            yield
+        finally:
+            self._reads.release()
+
+    @asynccontextmanager
     async def long_connection(self, statement_seconds: int) -> AsyncGenerator[Connection]:
-        """A connection beside the pool, in autocommit mode, whose statements may take so long.
+        """A connection beside the pool, in autocommit mode, whose statements may take so long, and
+        pauses in a transaction ``LONG_IDLE_SECONDS``.
 
         Raises ``AuthorityUnavailableError``.
         """
         if not self.up:
             raise AuthorityUnavailableError("the database is away")
-        options = f"-c statement_timeout={statement_seconds * 1000} -c timezone=UTC"
         try:
             connection = await AsyncConnection.connect(
                 self._url.get_secret_value(),
@@ -105,11 +138,11 @@ class Database:
                 connect_timeout=CONNECT_TIMEOUT_SECONDS,
                 tcp_user_timeout=TCP_USER_TIMEOUT_MS,
                 application_name="terrace-gateway",
-                options=options,
+                options=_options(statement_seconds, LONG_IDLE_SECONDS),
             )
             async with connection:
                 yield connection
-        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+        except (*_LOST, psycopg.errors.IdleInTransactionSessionTimeout) as error:
             raise AuthorityUnavailableError(
                 f"the database did not do it ({type(error).__name__})", ambiguous=True
             ) from error
@@ -126,11 +159,13 @@ class Database:
                         await connection.close()
                         raise
         except (PoolTimeout, TooManyRequests) as error:
-            raise AuthorityUnavailableError("no database connection is free") from error
+            raise NotDoneError("no database connection of this replica is free") from error
+        except _NOT_DONE as error:
+            raise _not_done(error) from error
         except psycopg.errors.ReadOnlySqlTransaction as error:
             self.up = False
             raise AuthorityUnavailableError("the database takes no writes") from error
-        except (psycopg.OperationalError, psycopg.InterfaceError, TimeoutError) as error:
+        except (*_LOST, TimeoutError) as error:
             if connection is not None and connection.closed:
                 self.up = False
             raise AuthorityUnavailableError(
@@ -164,7 +199,9 @@ class Database:
         and ``psycopg.OperationalError`` if there is no server.
         """
         connection = await AsyncConnection.connect(
-            self._url.get_secret_value(), connect_timeout=CONNECT_TIMEOUT_SECONDS
+            self._url.get_secret_value(),
+            connect_timeout=CONNECT_TIMEOUT_SECONDS,
+            options=f"-c idle_in_transaction_session_timeout={LONG_IDLE_SECONDS * 1000}",
         )
         async with connection:
             for setting in ("synchronous_commit", "fsync", "full_page_writes"):
@@ -179,6 +216,21 @@ class Database:
             await connection.set_autocommit(True)
             await _make_months(connection)
         self.prepared = True
+
+
+def _options(statement_seconds: int, idle_seconds: int) -> str:
+    return (
+        f"-c statement_timeout={statement_seconds * 1000} -c timezone=UTC"
+        f" -c idle_in_transaction_session_timeout={idle_seconds * 1000}"
+    )
+
+
+def _not_done(error: psycopg.Error) -> NotDoneError:
+    if isinstance(error, psycopg.errors.IdleInTransactionSessionTimeout):
+        why = "this replica stood still in it, and the database took it back"
+    else:
+        why = "it waited for other work of the database, or took too long"
+    return NotDoneError(f"{why} ({type(error).__name__})")
 
 
 async def _migrate(connection: Connection) -> None:

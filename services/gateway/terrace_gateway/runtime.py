@@ -13,6 +13,7 @@ from terrace_common.telemetry import Telemetry
 from terrace_gateway.admin.authentication import AdminAuthenticator
 from terrace_gateway.authentication.chain import AuthenticatorChain
 from terrace_gateway.authentication.tokens import TokenVerifier
+from terrace_gateway.calls.kills import kill_by_admission, kill_by_caller_now
 from terrace_gateway.calls.running import RunningCall, RunningCalls
 from terrace_gateway.capture.writer import CaptureWriter
 from terrace_gateway.clock import Clock
@@ -100,6 +101,7 @@ class Runtime:
     in_flight: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
     database_turns: Turns = field(default_factory=lambda: Turns("database"))
     _background: list[asyncio.Task[None]] = field(default_factory=list[asyncio.Task[None]])
+    _cutting: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Take the spool, start clients and background work; waits for nothing outside.
@@ -147,7 +149,8 @@ class Runtime:
         self.budget_watch.rest()
         self.quota_watch.rest()
         shipped = await self._leave()
-        await end_tasks(self._background, every_seconds=1)
+        cutting = [] if self._cutting is None else [self._cutting]
+        await end_tasks([*self._background, *cutting], every_seconds=1)
         await self.capture.finish()
         await self.slices.close()
         await self.journal.stop()
@@ -227,8 +230,7 @@ class Runtime:
             switches.append(self.tokens.prepare(new.governance.authentication))
             built = Guardrails.build(new.governance, self.guardrail_http)
             switches.append(partial(self._use_guardrails, built))
-        if new.kills:
-            switches.append(partial(self._cut_killed, new))
+        switches.append(partial(self._cut_killed, new))
 
         def switch() -> None:
             for one in switches:
@@ -240,12 +242,18 @@ class Runtime:
         self.guardrails = guardrails
 
     def _cut_killed(self, new: Snapshot) -> None:
-        def reason(call: RunningCall) -> str | None:
-            return new.killed(call.principal.caller, model=call.model, provider=call.provider)
+        """By what costs little at once, and by who the callers are now soon after."""
+        if self._cutting is not None:
+            self._cutting.cancel()
+            self._cutting = None
+        if new.kills:
+            _tell_cut(self.running.cut(lambda call: kill_by_admission(call, new)))
+            if len(self.running):
+                self._cutting = asyncio.create_task(self._cut_found_anew(new))
 
-        cut = self.running.cut(reason)
-        if cut:
-            log.warning("calls_cut", count=cut)
+    async def _cut_found_anew(self, new: Snapshot) -> None:
+        now = self.clock.database_now()
+        _tell_cut(await self.running.cut_in_slices(lambda call: kill_by_caller_now(call, new, now)))
 
     async def _cut_in_outages(self) -> None:
         """A stream goes on for its policy's grace after the last moment for new calls."""
@@ -300,3 +308,8 @@ class Runtime:
             self.translator_ready = await self.translator.is_ready()
             self.metrics.translator_up.set(self.translator_ready)
             await asyncio.sleep(PROBE_SECONDS if not self.translator_ready else 2 * PROBE_SECONDS)
+
+
+def _tell_cut(count: int) -> None:
+    if count:
+        log.warning("calls_cut", count=count)

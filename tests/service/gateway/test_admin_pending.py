@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from gateway_rig.admin import MODULES, Admin, admin_of
 from gateway_rig.policy import Replica, example_text, replica_of
+from gateway_rig.policy_changes import CHANGES, KEY, STOP, made_ready
 from gateway_rig.postgres import Postgres
 
 from terrace_gateway.admin import pending, prices, upstream
@@ -22,33 +23,7 @@ SPEC = """
 teams: [{name: team-a}]
 keys: [{name: bot-prod, team: team-a}]
 """
-BOOK = {
-    "version": "b1",
-    "entries": [
-        {"provider": "simulator-openai", "model": "sim-small",
-         "effective_from": "2020-01-01T00:00:00Z",
-         "price": {"input_micro_usd_per_mtok": 1, "output_micro_usd_per_mtok": 1}},
-    ],
-}  # fmt: skip
-STOP = {"target": "team:team-a", "reason": "r"}
-CAP = {"scope": "team", "scope_id": "team-a", "dimension": "micro_usd", "amount": 7, "reason": "r"}
-KEY = {"team": "team-a"}
-NEXT = {"text": example_text() + SPEC + "# next\n", "base_version": 1, "reason": "r"}
-QUOTA = {"dimension": "requests", "window_seconds": 60, "quota_code": "L-1", "quota_name": "n",
-         "quota_value": 20, "source": "default", "amount": 18}  # fmt: skip
-POOL = {"pool": "us-east-1/anthropic.claude-sonnet-4-5-20250929-v1:0", "access": "available",
-        "quotas": [QUOTA]}  # fmt: skip
-QUOTAS = {"holder": "h", "fence": 1, "governance_version": 1, "stale_after_seconds": 60,
-          "stale_percent": 50, "reason": "r",
-          "regions": [{"region": "us-east-1", "age_seconds": 1, "pools": [POOL]}]}  # fmt: skip
-CHANGES: list[tuple[str, str, dict[str, Any]]] = [
-    ("POST", "/keys", KEY), ("POST", "/keys/{key_id}/revoke", {}),
-    ("POST", "/keys/{key_id}/rotate", {}), ("POST", "/kill", STOP), ("POST", "/unkill", STOP),
-    ("DELETE", "/kill", STOP), ("PUT", "/caps", CAP), ("POST", "/governance/apply", NEXT),
-    ("POST", "/governance/rollback", {"version": 1, "reason": "r"}),
-    ("POST", "/prices", {"book": BOOK, "reason": "r"}),
-    ("POST", "/prices/use", {"version": "b0", "reason": "r"}), ("PUT", "/upstream-quotas", QUOTAS),
-]  # fmt: skip
+TEXT = example_text() + SPEC
 OTHERS = {  # of administrators, and the policy in force is the same afterwards
     ("POST", "/prices/rerate"), ("POST", "/models/{name}/thaw"), ("POST", "/leases/{name}"),
     ("POST", "/leases/{name}/release"),
@@ -58,7 +33,7 @@ OTHERS = {  # of administrators, and the policy in force is the same afterwards
 @pytest.fixture
 async def replica(postgres: Postgres, database: str) -> AsyncIterator[Replica]:
     async with replica_of(postgres, database) as made:
-        await made.apply(example_text() + SPEC)
+        await made.apply(TEXT)
         await made.feed.refresh()
         yield made
 
@@ -89,30 +64,21 @@ async def test_every_change_of_the_policy_may_be_pending_and_says_so(admin: Admi
                 may.add((method.upper(), path.removeprefix(PREFIX)))
             elif method != "get" and "`admin`" in operation["description"]:
                 assert (method.upper(), path.removeprefix(PREFIX)) in OTHERS, path
-    assert may == {(method, path) for method, path, _ in CHANGES}
+    assert may == set(CHANGES)
 
 
 @pytest.mark.parametrize(
     "failure", [AuthorityUnavailableError("no connection is free"), KeyError("canary")]
 )
-@pytest.mark.parametrize("change", CHANGES, ids=[f"{one[0]} {one[1]}" for one in CHANGES])
+@pytest.mark.parametrize("change", CHANGES, ids=" ".join)
 async def test_what_is_committed_is_answered_and_this_replica_says_why_it_waits(
     admin: Admin,
     replica: Replica,
     monkeypatch: pytest.MonkeyPatch,
-    change: tuple[str, str, dict[str, Any]],
+    change: tuple[str, str],
     failure: Exception,
 ) -> None:
-    method, path, body = change
-    made = await admin.ok("POST", "/keys", KEY)
-    await admin.ok("POST", "/leases/quota-sync", {"holder": "h", "seconds": 60})
-    if "kill" in path and (method, path) != ("POST", "/kill"):
-        await admin.ok("POST", "/kill", STOP)
-    if path == "/governance/rollback":
-        await admin.ok("POST", "/governance/apply", NEXT)
-    if path == "/prices/use":
-        for version in ("b0", "b1"):
-            await admin.ok("POST", "/prices", {"book": {**BOOK, "version": version}, "reason": "r"})
+    method, path, body = await made_ready(admin, change, TEXT)
     epoch = replica.feed.current().snapshot.epoch
 
     async def lost(_: PolicyStore, since: int) -> Any:
@@ -120,7 +86,7 @@ async def test_what_is_committed_is_answered_and_this_replica_says_why_it_waits(
 
     with monkeypatch.context() as patched:
         patched.setattr(PolicyStore, "changes", lost)
-        response = await admin.send(method, path.replace("{key_id}", made["key_id"]), body)
+        response = await admin.send(method, path, body)
         assert replica.feed.current().snapshot.epoch == epoch
     assert response.status_code in (200, 201), response.text
     answer = response.json()
@@ -149,7 +115,7 @@ async def test_a_rotation_where_the_newest_version_cannot_be_built_shows_the_sec
         return lambda: None
 
     replica.feed.before_change(prepare)
-    await replica.apply(NEXT["text"])
+    await replica.apply(TEXT + "# next\n")
     rotated = await admin.ok("POST", f"/keys/{made['key_id']}/rotate", {})
     assert "KeyError" in rotated[PENDING]
     assert "canary" not in rotated[PENDING]

@@ -18,6 +18,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "unit" / "gateway"))
 
 from fake_guardrail_service import FakeGuardrailService
 
+from terrace_gateway.calls.running import RunningCalls
+
 pytestmark = pytest.mark.service
 
 Make = Callable[..., Awaitable[InProcessGuard]]
@@ -177,6 +179,20 @@ async def test_a_kill_switch_cuts_an_asking(
     assert await outcomes(guard, len(asked)) == asked
 
 
+async def test_a_switch_of_what_its_caller_came_under_cuts_an_asking(
+    guard: InProcessGuard, upstream: FakeUpstream, service: FakeGuardrailService, text: str
+) -> None:
+    key = await guard.key(policies=["open"])
+    service.hang = True
+    task = asyncio.create_task(say(guard, key))
+    await until(lambda: service.bill)
+    await apply(guard, text.replace("acme", "other"))
+    await kill(guard, "org:other")
+    said = await task
+    assert (said.status, said.code) == (403, "killed")
+    assert upstream.calls == []
+
+
 async def test_a_key_that_is_revoked_while_its_prompt_waits_to_be_asked(
     guard: InProcessGuard, upstream: FakeUpstream, service: FakeGuardrailService
 ) -> None:
@@ -314,12 +330,11 @@ async def test_kill_switches_stop_what_is_asked_over_http(
     made = await guard.new_key(policies=["mine" if phase == "before" else "mine-after"])
     gate, runtime = Gate(), guard.runtime
     runtime.guardrail_http.post = gate.before(runtime.guardrail_http.post)
-    cut = runtime.running.cut
-    runtime.running.cut = lambda _: 0  # the switch is found, not felt
     task = asyncio.create_task(say(guard, made["key"]))
     await gate.reached.wait()
+    running, runtime.running = runtime.running, RunningCalls()  # the switch is found, not felt
     await kill(guard, f"key:{made['key_id']}" if target == "key" else target)
-    runtime.running.cut = cut
+    runtime.running = running
     gate.go.set()
     said = await task
     assert (said.status, said.code) == (403, "killed")

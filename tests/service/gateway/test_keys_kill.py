@@ -381,11 +381,11 @@ async def test_no_text_is_read_for_what_needs_no_name_and_one_is_read_once(
     await replica.apply(example_text() + SPEC + "# more\n")
     monkeypatch.setattr(type(replica.versions), "version", counted)
     monkeypatch.setattr(type(replica.versions.texts), "known", lambda *_: None)
-    for target in ("all", f"key:{key}", "key:oidc:" + 24 * "0", "team:team-a"):
+    for target in ("all", f"key:{key}", "key:oidc:" + 24 * "0"):
         await admin.ok("POST", "/kill", {"target": target, "reason": "r"})
         await admin.ok("POST", "/unkill", {"target": target, "reason": "r"})
     assert read == []
-    names = ("model:sim-small", "model:sim-large", "user:jo", "provider:simulator-openai")
+    names = ("model:sim-small", "team:team-a", "user:jo", "provider:simulator-openai")
     await asyncio.gather(
         *(admin.ok("POST", "/kill", {"target": name, "reason": "r"}) for name in names)
     )

@@ -4,10 +4,12 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
+import httpx
 import pytest
 
 from terrace_cli.commands.gateway import parse_expiry
-from terrace_cli.errors import UsageError
+from terrace_cli.errors import NotRunningError, UsageError
+from terrace_cli.gateway_admin import GatewayAdmin
 
 from .conftest import Invoke
 from .fake_admin import ADMIN_KEY, FakeAdmin
@@ -253,6 +255,20 @@ def test_a_gateway_that_is_gone_is_code_6(invoke: Invoke, monkeypatch: pytest.Mo
     outcome = invoke("spend")
     assert outcome.code == 6
     assert "terrace status" in outcome.err
+
+
+def test_a_kill_without_an_answer_in_time_may_be_made_and_may_be_repeated() -> None:
+    def late(request: httpx.Request) -> httpx.Response:
+        raise httpx.ReadTimeout("late", request=request)
+
+    with GatewayAdmin("http://gateway", "key", transport=httpx.MockTransport(late)) as admin:
+        for kill in (True, False):
+            with pytest.raises(NotRunningError, match="not known: run the same command again"):
+                admin.switch("all", reason="r", kill=kill)
+        with pytest.raises(NotRunningError, match="not known: look before you run it again"):
+            admin.use_prices(None, reason="r")
+        with pytest.raises(NotRunningError, match=r"30 s\. See `terrace status`"):
+            admin.switches()
 
 
 def test_an_admin_address_without_a_key_is_wrong_usage(

@@ -175,7 +175,11 @@ def test_rollback_undoes_only_what_it_showed(invoke: Invoke, admin: FakeAdmin) -
     assert outcome.code == 1
     assert "This undoes version 5, applied 2026-12-01T10:00:00Z by jo: hotfix" in outcome.err
     assert "in between, and nothing was applied" in outcome.err
-    assert invoke("governance", "rollback", "3", "--reason", "bad", "--base-version", "4").code == 1
+    assert "run the same command again" in outcome.err
+    given = invoke("governance", "rollback", "3", "--reason", "bad", "--base-version", "4")
+    assert given.code == 1
+    assert "give the one to undo" in given.err
+    assert "same command" not in given.err
     assert [body["base_version"] for body in posted(admin, path)] == [5, 4]
     admin.answers["/admin/v1/governance"] = (404, refusal("not_found"))  # there is none yet
     assert invoke("governance", "rollback", "3", "--reason", "bad").code == 2

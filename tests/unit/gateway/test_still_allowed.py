@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from terrace_gateway.authentication import tokens
-from terrace_gateway.calls import still_allowed
+from terrace_gateway.calls import found_anew
 from terrace_gateway.calls.ports import Caller, Cap, Needs, Principal, Window
 from terrace_gateway.calls.serving import Call
 from terrace_gateway.calls.still_allowed import ReservedOtherwiseError, StillAllowed
@@ -343,11 +343,11 @@ async def test_no_signature_and_no_fetch_and_nothing_while_nothing_changed(
     fetches = world.idp.fetches
     monkeypatch.setattr(tokens, "_signed_claims", never)
     monkeypatch.setattr(tokens.jwt, "decode", never)
-    found: Callable[..., Principal] = still_allowed.bearer_of
-    monkeypatch.setattr(still_allowed, "bearer_of", never)
+    found: Callable[..., Principal] = found_anew.bearer_of
+    monkeypatch.setattr(found_anew, "bearer_of", never)
     assert await asked.renewed() == (asked.call, CANDIDATE)
     await asked.allowed.confirm(asked.call, CANDIDATE)
-    monkeypatch.setattr(still_allowed, "bearer_of", found)
+    monkeypatch.setattr(found_anew, "bearer_of", found)
     for edits in ([], [("value: g-ads", "value: g-adverts")]):
         asked.change(*edits)
         call, _ = await asked.renewed()

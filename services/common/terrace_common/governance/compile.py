@@ -3,11 +3,12 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TypeVar
 
 from terrace_common.governance.compiled import DeclaredCap, EffectivePolicy, Scope
 from terrace_common.governance.merging import Restriction, effective, restriction_of
-from terrace_common.governance.organisation import Subject
+from terrace_common.governance.organisation import Subject, User
 from terrace_common.governance.policies import resolve_extends
 from terrace_common.governance.quotas import Quota
 from terrace_common.governance.spec import Governance
@@ -56,6 +57,10 @@ class CompiledGovernance:
         self._orgs = {org.name: org for org in spec.orgs}
         self._teams = {team.name: team for team in spec.teams}
         self._users = {user.name: user for user in spec.users}
+        self._by_subject: dict[str, tuple[int, User]] = {}
+        for place, user in enumerate(spec.users):
+            if user.subject is not None:
+                self._by_subject.setdefault(user.subject, (place, user))
         self._apps = {app.name: app for app in spec.apps}
         self._keys = {key.name: key for key in spec.keys}
         self._guardrail_order = spec.guardrail_names
@@ -162,6 +167,11 @@ class CompiledGovernance:
         )
         self._merged[wanted] = made
         return made
+
+    def user_with_subject(self, *subjects: str) -> User | None:
+        """The first declared user who has one of ``subjects``; ``None``: nobody has."""
+        found = [self._by_subject[one] for one in subjects if one in self._by_subject]
+        return min(found, key=itemgetter(0))[1] if found else None
 
     def caps_of(self, scopes: Iterable[tuple[Scope, str]]) -> tuple[DeclaredCap, ...]:
         """The declared caps of some scopes, in their order."""

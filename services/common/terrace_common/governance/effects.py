@@ -11,7 +11,8 @@ from terrace_common.governance.compile import (
 )
 from terrace_common.governance.compiled import DeclaredCap, EffectivePolicy, Window
 from terrace_common.governance.differences import differences
-from terrace_common.governance.kill_effects import effects_on_kills
+from terrace_common.governance.kill_effects import KillEffects
+from terrace_common.governance.kill_leavers import Mover
 from terrace_common.governance.plan import (
     BLOCKING,
     CapSpend,
@@ -68,7 +69,7 @@ class PreparedChange:
         found = [
             *self._effects.on_keys(facts.keys),
             *self._effects.on_caps(facts.spend),
-            *self._effects.on_kills(facts.kills),
+            *self._effects.on_kills(facts.kills, facts.keys),
             *self._always,
         ]
         found.sort(key=lambda finding: (not finding.blocking, finding.code, finding.message))
@@ -87,6 +88,8 @@ class _Effects:
         self._document = None if text is None else read_lined_yaml(text)
         self._reachable: dict[tuple[bool, EffectivePolicy], frozenset[str]] = {}
         self._on_key: dict[LiveKey, tuple[_KeyEffect, ...]] = {}
+        self._moved: dict[LiveKey, Mover] = {}
+        self._kills = None if old is None else KillEffects(old, new)
         self._caps_before = {} if old is None else {cap.identity: cap for cap in old.caps}
         self._caps_after = {cap.identity: cap for cap in new.caps}
         self._places = {
@@ -127,6 +130,11 @@ class _Effects:
             return
         if not isinstance(before, Standing):
             return
+        if before.scopes != after.scopes:
+            own = ("key", key.key_id)
+            self._moved[key] = Mover(
+                "live key", key.key_id, (*before.scopes, own), (*after.scopes, own)
+            )
         if before.team != after.team:
             yield "key-moves-team", (before.team, after.team)
         had, has = self._models(before, new=False), self._models(after, new=True)
@@ -177,10 +185,12 @@ class _Effects:
             self._path_of(cap),
         )
 
-    def on_kills(self, kills: Sequence[LiveKill]) -> Iterator[Finding]:
-        """Kill switches whose name goes."""
-        if self._old is not None:
-            yield from effects_on_kills(self._old.spec, self._new.spec, kills)
+    def on_kills(self, kills: Sequence[LiveKill], keys: Sequence[LiveKey]) -> Iterator[Finding]:
+        """Kill switches whose name goes, and who leaves what one stops. After ``on_keys`` of the
+        same keys."""
+        if self._kills is not None and kills:
+            moved = [self._moved[key] for key in keys if key in self._moved] if self._moved else []
+            yield from self._kills.on(kills, sorted(moved, key=lambda mover: mover.name))
 
     def on_catalogue(self) -> Iterator[Finding]:
         """Prices and addresses that change."""

@@ -1,19 +1,17 @@
 """What a change of the spec does to kill switches that are on. A switch stops by a name, and a name
 may go."""
 
+from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator
 
+from terrace_common.governance.catalogue import Model
+from terrace_common.governance.compile import CompiledGovernance
+from terrace_common.governance.kill_bearers import lost_ids, moved_bearers
+from terrace_common.governance.kill_leavers import Mover, Place, leaving, moved_subjects, shown
 from terrace_common.governance.plan import Finding, LiveKill
 from terrace_common.governance.spec import Governance
 
 _SECTIONS = {"team": "teams", "user": "users", "app": "apps", "key": "keys"}
-_MEMBERS = {
-    "provider": (("models", "model", "provider"),),
-    "org": (("teams", "team", "org"),),
-    "team": (("users", "user", "team"), ("apps", "app", "team"), ("keys", "key", "team")),
-}
-"""Section, kind and the field that names the owner."""
-_SHOWN = 5
 _FIRST = {
     "model": "keep its name as an alias",
     "provider": "kill its models, and then lift this one",
@@ -25,26 +23,42 @@ _FIRST = {
 }
 
 
-def effects_on_kills(
-    old: Governance, new: Governance, kills: Iterable[LiveKill]
-) -> Iterator[Finding]:
-    """Switches that would stop nothing any more, or not what they stop now, and those that would
-    stop another model.
+class KillEffects:
+    """What ``new`` in the place of ``old`` does to kill switches. Made once for plans on several
+    states of the running system."""
 
-    One that stops nothing by the old spec either blocks no unrelated change.
-    """
-    kills = tuple(kills)
-    models = {now.name for kill in kills if kill.kind == "model"
-              if (now := new.find_model(kill.target)) is not None}  # fmt: skip
-    for kill in kills:
-        if not _stops(old, kill):
-            continue
-        if kill.kind == "model":
-            yield from _of_model(old, new, kill, models)
-        elif not _stops(new, kill):
-            yield _lost(kill)
-        else:
-            yield from _leaving(old, new, kill, models, kills)
+    def __init__(self, old: CompiledGovernance, new: CompiledGovernance) -> None:
+        self._old, self._new = old.spec, new.spec
+        self._movers = (*moved_subjects(old, new), *moved_bearers(old, new))
+
+    def on(self, kills: Iterable[LiveKill], keys: Iterable[Mover]) -> Iterator[Finding]:
+        """Switches that would stop nothing any more, or not what they stop now, and those that
+        would stop another. ``keys``: live ones that belong to others then.
+
+        A switch of a name that stops nothing by the old spec either blocks no unrelated change.
+        """
+        kills = tuple(kills)
+        old, new = self._old, self._new
+        switches = frozenset((kill.kind, kill.target) for kill in kills)
+        stopped = {now.name for kill in kills if kill.kind == "model"
+                   if (now := new.find_model(kill.target)) is not None}  # fmt: skip
+        lost: set[Place] = {place for place in switches if place[0] == "model"}  # _of_model's
+        for kill in kills:
+            did, does = _stops(old, kill), _stops(new, kill)
+            if kill.kind == "model":
+                yield from _of_model(old, new, kill, stopped)
+            elif did and not does:
+                lost.add((kill.kind, kill.target))
+                yield _lost(kill)
+            elif does and not did and kill.kind != "provider":  # its models are told
+                yield _note(
+                    f"kill switch {kill.kind}:{kill.target}, which stops nobody now, would stop"
+                    f" {kill.kind} {kill.target!r}. Lift it if that is not meant"
+                )
+        yield from lost_ids(old, new, kills)
+        movers = (*_moved_models(old, new), *self._movers, *keys)
+        yield from leaving(movers, switches, lost)
+        yield from _newly_stopped(old, new, switches)
 
 
 def _of_model(
@@ -53,6 +67,11 @@ def _of_model(
     """``stopped``: models of the new spec that a switch of a model stops."""
     was, now = old.find_model(kill.target), new.find_model(kill.target)
     if was is None:
+        if now is not None:
+            yield _note(
+                f"kill switch model:{kill.target}, which stops nothing now, would stop"
+                f" {now.name!r}: it has that name then. Lift it if that is not meant"
+            )
         return
     same = new.find_model(was.name)
     if same is not None and same.name not in stopped:
@@ -77,33 +96,45 @@ def _of_model(
         )
 
 
-def _leaving(
-    old: Governance,
-    new: Governance,
-    kill: LiveKill,
-    models: Container[str],
-    kills: Iterable[LiveKill],
+def _moved_models(old: Governance, new: Governance) -> Iterator[Mover]:
+    """Models, by whatever name, and guardrails that another provider has."""
+    for now in new.models:
+        was = _was(old, now)
+        if was is not None and was.provider != now.provider:
+            yield Mover("model", now.name, _places_of(was), _places_of(now))
+    asks = {one.name: getattr(one, "provider", None) for one in old.guardrails}
+    for guardrail in new.guardrails:
+        at, then = asks.get(guardrail.name), getattr(guardrail, "provider", None)
+        if at is not None and then is not None and at != then:
+            before, after = ("provider", at), ("provider", then)
+            yield Mover("guardrail", guardrail.name, (before,), (after,))
+
+
+def _newly_stopped(
+    old: Governance, new: Governance, switches: frozenset[Place]
 ) -> Iterator[Finding]:
-    """Of a switch that still stops somebody: who would be out of its reach."""
-    if kill.kind not in _MEMBERS:
-        return
-    switches = {(one.kind, one.target) for one in kills}
-    for section, kind, owner in _MEMBERS[kill.kind]:
-        were = {one.name for one in getattr(old, section) if getattr(one, owner) == kill.target}
-        gone = [
-            f"{kind} {one.name!r}"
-            for one in getattr(new, section)
-            if one.name in were
-            and getattr(one, owner) not in (None, kill.target)
-            and (kill.kind, getattr(one, owner)) not in switches
-            and (one.name not in models if kind == "model" else (kind, one.name) not in switches)
-        ]
-        if gone:
-            more = f" and {len(gone) - _SHOWN} more" if len(gone) > _SHOWN else ""
-            yield _note(
-                f"kill switch {kill.kind}:{kill.target} would not stop"
-                f" {', '.join(gone[:_SHOWN])}{more} any more: another {owner} has it then"
-            )
+    """By a switch of the provider; those of models are told one by one."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for now in new.models:
+        was = _was(old, now)
+        if ("provider", now.provider) not in switches:
+            continue
+        if was is None or switches.isdisjoint(_places_of(was)):
+            found[now.provider].append(f"model {now.name!r}")
+    for provider, names in found.items():
+        yield _note(
+            f"kill switch provider:{provider} would stop {shown(names)}, which it does not stop now"
+        )
+
+
+def _was(old: Governance, model: Model) -> Model | None:
+    named = map(old.find_model, (model.name, *model.aliases))
+    return next((one for one in named if one is not None), None)
+
+
+def _places_of(model: Model) -> tuple[Place, ...]:
+    names = (model.name, *model.aliases)
+    return (("provider", model.provider), *(("model", name) for name in names))
 
 
 def _note(message: str) -> Finding:

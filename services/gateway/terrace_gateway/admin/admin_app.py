@@ -1,6 +1,7 @@
 """The app of port 8081: the route tables of the modules, authenticated, audited, documented."""
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -25,6 +26,7 @@ from terrace_gateway.admin import (
     prices,
     upstream,
 )
+from terrace_gateway.admin.admission import Admission, AdmissionMovedError, unchecked
 from terrace_gateway.admin.authentication import AdminAuthenticator, AdminKeyAuthenticator, admit
 from terrace_gateway.admin.openapi import openapi_document
 from terrace_gateway.admin.pending import PENDING, pending_here
@@ -36,6 +38,7 @@ from terrace_gateway.admin.routing import (
     json_answer,
 )
 from terrace_gateway.calls.ports import AuthorityUnavailableError
+from terrace_gateway.database import NotDoneError
 from terrace_gateway.edge.errors import (
     AUTHORITY_UNAVAILABLE,
     INTERNAL_ERROR,
@@ -44,7 +47,7 @@ from terrace_gateway.edge.errors import (
     ROUTE_NOT_FOUND,
     ApiError,
 )
-from terrace_gateway.policy.feed import NoPolicyError, PolicyFeed
+from terrace_gateway.policy.feed import NoPolicyError
 from terrace_gateway.runtime import Runtime
 
 log = structlog.get_logger()
@@ -54,6 +57,13 @@ UNKNOWN = (
     "the database was lost while it worked, and whether the change was made is not known: look"
     " before you send it again"
 )
+AGAIN = (
+    "the database was lost while it worked, and whether the change was made is not known: send it"
+    " again, which is the same as once"
+)
+_REPEATABLE = ("/kill", "/unkill", "/keys/{key_id}/revoke")
+MAX_CALLS = 5
+"""Of an endpoint whose caller's admission moved while it waited."""
 
 Module = Callable[[Runtime], list[AdminRoute]]
 
@@ -96,7 +106,7 @@ def create_admin_app(runtime: Runtime, modules: Sequence[Module] = MODULES) -> S
     )
     return Starlette(
         routes=[
-            Route(PREFIX + route.path, partial(_serve, runtime.policy, authenticators, route),
+            Route(PREFIX + route.path, partial(_serve, runtime, authenticators, route),
                   methods=[route.method])
             for route in admin_routes(runtime, modules)
         ],
@@ -105,21 +115,20 @@ def create_admin_app(runtime: Runtime, modules: Sequence[Module] = MODULES) -> S
 
 
 async def _serve(
-    policy: PolicyFeed,
+    runtime: Runtime,
     authenticators: tuple[AdminAuthenticator, ...],
     route: AdminRoute,
     request: Request,
 ) -> Response:
     """Authenticate, call, and turn every failure into an answer without internals."""
+    policy = runtime.policy
     admitted = partial(admit, authenticators, dict(request.headers), route.role)
     try:
         _check_one_credential(request)
-        identity = await admitted()
-        call = AdminCall(
-            request, actor=identity.actor, max_body_bytes=route.max_body_bytes, admitted=admitted,
-            may_change=identity.may("admin"),
-        )  # fmt: skip
-        answer = await route.endpoint(call)
+        admission = Admission(await admitted(), admitted=admitted, refresh=policy.refresh)
+        call = AdminCall(request, admission=admission, max_body_bytes=route.max_body_bytes)
+        async with runtime.database.reading() if route.method == "GET" else nullcontext():
+            answer = await _answer(route, call)
     except ApiError as error:
         return _error(error)
     except AdminRefusal as refusal:
@@ -137,10 +146,23 @@ async def _serve(
     return answer if isinstance(answer, Response) else json_answer(answer, route.status)
 
 
+async def _answer(route: AdminRoute, call: AdminCall) -> dict[str, Any] | Response:
+    for _ in range(MAX_CALLS):
+        try:
+            return await route.endpoint(call)
+        except AdmissionMovedError:
+            await call.admission.renew()
+    raise unchecked(1)
+
+
 def _why_not_now(error: AuthorityUnavailableError, route: AdminRoute) -> str:
     if isinstance(error, NoPolicyError):
         return f"there is no policy to go by here: {error}"
-    return UNKNOWN if error.ambiguous and route.role == "admin" else AWAY
+    if isinstance(error, NotDoneError):
+        return f"{error}{'; nothing was changed' if route.changes_policy else ''}: try again"
+    if error.ambiguous and route.role == "admin":
+        return AGAIN if route.path in _REPEATABLE else UNKNOWN
+    return AWAY
 
 
 def _check_one_credential(request: Request) -> None:

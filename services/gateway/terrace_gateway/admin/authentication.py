@@ -3,30 +3,16 @@
 import hashlib
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 from pydantic import SecretStr
 
-from terrace_gateway.admin.routing import Role
+from terrace_gateway.admin.admission import AdminIdentity, Role
 from terrace_gateway.authentication.keys import bearer_token
 from terrace_gateway.edge.errors import INVALID_API_KEY, POLICY_DENIED, ApiError
 
 ACTOR_HEADER = "x-terrace-actor"
 DEFAULT_ACTOR = "admin"
-_RANK: Mapping[Role, int] = {"viewer": 0, "auditor": 1, "admin": 2}
-
-
-@dataclass(frozen=True, slots=True)
-class AdminIdentity:
-    """An authenticated administrator."""
-
-    actor: str
-    roles: frozenset[Role]
-
-    def may(self, role: Role) -> bool:
-        """Whether a call that needs ``role`` is allowed."""
-        return any(_RANK[mine] >= _RANK[role] for mine in self.roles)
 
 
 class AdminAuthenticator(Protocol):

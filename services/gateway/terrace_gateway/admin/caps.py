@@ -1,6 +1,5 @@
 """Admin routes of caps: what is in force and spent; changes of what the spec does not declare."""
 
-from collections.abc import Collection
 from typing import Annotated, Any, Literal, Self
 
 import structlog
@@ -8,10 +7,13 @@ from psycopg.rows import DictRow, dict_row
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from terrace_common.governance.quotas import known_zone
+from terrace_gateway.admin.admission import Admission, still_admitted
 from terrace_gateway.admin.audit import record
+from terrace_gateway.admin.key_store import PolicyMovedError
 from terrace_gateway.admin.known_names import TEAM_OF_KEYS, unknown_name
 from terrace_gateway.admin.routing import AdminCall, AdminRefusal, AdminRoute, Query
-from terrace_gateway.database import Database
+from terrace_gateway.admin.spec_in_force import Names, SpecInForce, newest_version
+from terrace_gateway.database import Connection, Database
 from terrace_gateway.policy.declared_caps import UPSERT
 from terrace_gateway.runtime import Runtime
 from terrace_gateway.surfaces.json_body import invalid
@@ -92,8 +94,8 @@ class Caps:
     """Endpoints of caps."""
 
     def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
         self._store = CapStore(runtime.database)
+        self._spec = SpecInForce(runtime)
 
     async def list_caps(self, call: AdminCall) -> dict[str, Any]:
         """A page of caps with what their present windows have used."""
@@ -106,8 +108,15 @@ class Caps:
     async def put(self, call: AdminCall) -> dict[str, Any]:
         """Set a cap that the spec does not declare; it holds within one policy lease."""
         body = await call.read(CapChange)
-        teams = [team.name for team in self._runtime.policy.current().snapshot.governance.teams]
-        row = await self._store.put(body, actor=call.actor, teams=teams)
+        while True:
+            names = await self._spec.in_force() if body.scope == "team" else None
+            try:
+                row = await self._store.put(
+                    body, actor=call.actor, names=names, admission=call.admission
+                )
+            except PolicyMovedError:
+                continue
+            break
         log.info("cap_changed", cap=row["cap_id"])
         return row
 
@@ -128,10 +137,18 @@ class CapStore:
             await cursor.execute(_LIST.encode(), parameters)
             return await cursor.fetchall()
 
-    async def put(self, change: CapChange, *, actor: str, teams: Collection[str]) -> DictRow:
-        """Insert or change a cap, audited. ``teams`` are those that are declared.
+    async def put(
+        self,
+        change: CapChange,
+        *,
+        actor: str,
+        names: Names | None,
+        admission: Admission | None = None,
+    ) -> DictRow:
+        """Insert or change a cap, audited. ``names``: those that a team may have.
 
-        Raises ``ApiError`` for a key, or a team, that there is not: a misspelt one would cap
+        Raises ``PolicyMovedError`` if they are of another version than the one in force, and
+        ``ApiError`` for a key, or a team, that there is not: a misspelt one would cap
         nobody. Raises ``AdminRefusal`` (409) for a declared cap, and for an amount below what is
         spent unless that is allowed.
         """
@@ -141,15 +158,14 @@ class CapStore:
         )  # fmt: skip
         async with self._database.connection() as connection, connection.transaction():
             await connection.execute(_LOCK)
+            await still_admitted(connection, admission)
             cursor = connection.cursor(row_factory=dict_row)
             if change.scope == "key":
                 exists = await connection.execute(_KEY, (change.scope_id,))
                 if await exists.fetchone() != (True,):
                     raise invalid("there is no such key", "scope_id")
-            elif change.scope_id not in teams:
-                exists = await connection.execute(TEAM_OF_KEYS, (change.scope_id,))
-                if await exists.fetchone() != (True,):
-                    raise unknown_name("team", change.scope_id, teams, "scope_id")
+            elif names is not None:
+                await _check_team(connection, change.scope_id, names)
             await cursor.execute(_ONE.encode(), place)
             old = await cursor.fetchone()
             if old is None:  # one that comes back goes on from what it has counted
@@ -176,6 +192,20 @@ class CapStore:
                 subject=f"{change.scope}:{change.scope_id}", reason=change.reason, detail=detail,
             )  # fmt: skip
         return row
+
+
+async def _check_team(connection: Connection, team: str, names: Names) -> None:
+    newest = await newest_version(connection)
+    if newest is None or newest[0] != names.version:
+        raise PolicyMovedError
+    declared = [one.name for one in names.newest.teams]
+    if team in declared:
+        return
+    if names.any_team:
+        exists = await connection.execute(TEAM_OF_KEYS, (team,))
+        if await exists.fetchone() == (True,):
+            return
+    raise unknown_name("team", team, declared, "scope_id")
 
 
 def _check(change: CapChange, old: DictRow) -> None:

@@ -10,7 +10,7 @@ from terrace_common.governance.plan import CODES
 from terrace_gateway.admin.routing import AdminCall, AdminRefusal, AdminRoute, Query
 from terrace_gateway.edge.errors import MODEL_NOT_FOUND, ApiError
 from terrace_gateway.policy.planning import MODEL_NOT_DEPLOYED, TooManyWaitingError
-from terrace_gateway.policy.seed import OVERTAKEN
+from terrace_gateway.policy.seed import OVERTAKEN, KnownVersion
 from terrace_gateway.policy.versions import (
     Applied,
     BlockedError,
@@ -87,7 +87,7 @@ class GovernanceApi:
         return await self._applied(
             self._versions.apply(
                 body.text, actor=call.actor, reason=body.reason, allow=_codes(body.allow),
-                base_version=body.base_version,
+                base_version=body.base_version, admission=call.admission,
             )
         )  # fmt: skip
 
@@ -98,24 +98,29 @@ class GovernanceApi:
             self._versions.rollback(
                 body.version, actor=call.actor, reason=body.reason, allow=_codes(body.allow),
                 base_version=body.base_version, check_base=body.base_version is not None,
+                admission=call.admission,
             )
         )  # fmt: skip
 
     async def show(self, call: AdminCall) -> dict[str, Any]:
         """One version with its text: the one in force, unless another is named. ``problem``: why
-        this replica has not all of the newest, or of the deployment's file, in force, and what to
-        do. ``note``: the deployment's file was in force before, and another text is now."""
+        this replica has not all of the newest in force, or why the newest is not the deployment's
+        file, and what to do. ``note``: that file was in force before, and the newest has another
+        text."""
         number = call.number("version", default=0, low=0, high=2**62)
         row = await self._versions.version(number or None)
-        policy = self._runtime.policy
+        newest = row
+        if number:
+            newest = next(iter(await self._versions.versions(before=None, limit=1)), None)
         trouble = self._runtime.deployment.trouble(
-            policy.current().snapshot if policy.ready else None
+            None if newest is None else KnownVersion(newest["version"], newest["digest"])
         )
-        problem, note = policy.problem, None
+        problems, note = [self._runtime.policy.problem], None
         if trouble is not None and trouble.line == OVERTAKEN:
             note = trouble.words
-        elif trouble is not None and problem is None:
-            problem = trouble.words
+        elif trouble is not None:
+            problems.append(trouble.words)
+        problem = "; ".join(one for one in problems if one is not None) or None
         if row is None:
             none = "there is no such version"
             said = f"{none}; {problem}" if problem and not number else none

@@ -7,6 +7,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import DictRow, dict_row
 
+from terrace_gateway.admin.admission import Admission, still_admitted
 from terrace_gateway.admin.audit import record
 from terrace_gateway.crash_points import reach
 from terrace_gateway.database import Connection, Database
@@ -120,7 +121,13 @@ class KeyStore:
         self._database = database
 
     async def create(
-        self, new: NewKeyRow, *, actor: str, reason: str | None, version: int
+        self,
+        new: NewKeyRow,
+        *,
+        actor: str,
+        reason: str | None,
+        version: int,
+        admission: Admission | None = None,
     ) -> dict[str, Any]:
         """Insert the key, its caps and the audit record, all or nothing. ``version`` is the
         governance version that the key was checked against.
@@ -135,6 +142,7 @@ class KeyStore:
         try:
             async with self._database.connection() as connection, connection.transaction():
                 await connection.execute(_LOCK)
+                await still_admitted(connection, admission)
                 cursor = await connection.execute(_VERSION)
                 found = await cursor.fetchone()
                 if found is None or found[0] != version:
@@ -178,10 +186,13 @@ class KeyStore:
             await cursor.execute((_COLUMNS + _OF_PAGE).encode(), parameters)
             return await cursor.fetchall()
 
-    async def revoke(self, key_id: str, *, actor: str, reason: str | None) -> DictRow | None:
+    async def revoke(
+        self, key_id: str, *, actor: str, reason: str | None, admission: Admission | None = None
+    ) -> DictRow | None:
         """Revoke a key and all its secrets; ``None``: there is no such key."""
         async with self._database.connection() as connection, connection.transaction():
             await connection.execute(_LOCK)
+            await still_admitted(connection, admission)
             cursor = await connection.execute(_REVOKE, (reason, key_id))
             if await cursor.fetchone() is not None:
                 await record(
@@ -197,6 +208,7 @@ class KeyStore:
         overlap_seconds: int,
         actor: str,
         reason: str | None,
+        admission: Admission | None = None,
     ) -> tuple[DictRow, datetime | None] | None:
         """Give a live key another secret; the old one stays valid for ``overlap_seconds``, and
         those of earlier rotations no longer than it.
@@ -206,6 +218,7 @@ class KeyStore:
         until: datetime | None = None
         async with self._database.connection() as connection, connection.transaction():
             await connection.execute(_LOCK)
+            await still_admitted(connection, admission)
             cursor = await connection.execute(_ROTATE, (key_hash, key_id))
             old = await cursor.fetchone()
             if old is None:

@@ -93,8 +93,9 @@ class Keys:
             new = self._row(snapshot, body, key_id, key_hash)
             try:
                 row = await self._store.create(
-                    new, actor=call.actor, reason=body.reason, version=snapshot.version
-                )
+                    new, actor=call.actor, reason=body.reason, version=snapshot.version,
+                    admission=call.admission,
+                )  # fmt: skip
             except PolicyMovedError:
                 continue
             except KeyConflictError as error:
@@ -127,7 +128,9 @@ class Keys:
         """Revoke; a second time changes nothing."""
         body = await call.read(Revocation)
         key_id = call.path["key_id"]
-        row = await self._store.revoke(key_id, actor=call.actor, reason=body.reason)
+        row = await self._store.revoke(
+            key_id, actor=call.actor, reason=body.reason, admission=call.admission
+        )
         if row is None:
             raise ApiError(MODEL_NOT_FOUND, "there is no such key", param="key_id")
         log.info("key_revoked", key_id=key_id)
@@ -140,6 +143,7 @@ class Keys:
         found = await self._store.rotate(
             key_id, hash_key(self._runtime.secrets.key_pepper, key),
             overlap_seconds=body.overlap_seconds, actor=call.actor, reason=body.reason,
+            admission=call.admission,
         )  # fmt: skip
         if found is None:
             raise ApiError(MODEL_NOT_FOUND, "there is no such live key", param="key_id")

@@ -167,11 +167,13 @@ class Books:
         if self._export_location is None:
             raise ApiError(INVALID_REQUEST, "no export_location is set for this guard")
         async with self._exporting:
+            await call.admission.renew()
             export = LedgerExport(self._database, open_objects(self._export_location))
             try:
                 days = await self._export_days(export, call.actor)
                 gone, settled = Dropped(), 0
                 if body.keep_months is not None:
+                    await call.admission.renew()
                     if body.settle_unknown:
                         settled = await self._retention.settle_unknown(
                             body.keep_months, actor=call.actor

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from terrace_common.governance.catalogue import ModelFeature, SurfaceName
 from terrace_common.governance.compile import UnknownSubjectError
+from terrace_gateway.admin.admission import still_admitted
 from terrace_gateway.admin.audit import record
 from terrace_gateway.admin.routing import AdminCall, AdminRoute
 from terrace_gateway.calls.ports import EffectivePolicy, MatchRequest, Needs
@@ -104,6 +105,7 @@ class Models:
         thawed = health.is_frozen(model.name)
         if thawed:
             async with runtime.database.connection() as connection, connection.transaction():
+                await still_admitted(connection, call.admission)
                 await record(
                     connection, actor=call.actor, action="model.thaw",
                     subject=f"model:{model.name}", reason=body.reason,

@@ -92,7 +92,9 @@ class PriceBooks:
         """Put a book in force. The same again changes nothing."""
         body = await call.read(NewBook)
         try:
-            changed = await self._store.apply(body.book, actor=call.actor, reason=body.reason)
+            changed = await self._store.apply(
+                body.book, actor=call.actor, reason=body.reason, admission=call.admission
+            )
         except VersionTakenError:
             raise AdminRefusal(
                 409,
@@ -106,7 +108,9 @@ class PriceBooks:
         """Go back to a book, or to the spec's own prices."""
         body = await call.read(Use)
         try:
-            changed = await self._store.use(body.version, actor=call.actor, reason=body.reason)
+            changed = await self._store.use(
+                body.version, actor=call.actor, reason=body.reason, admission=call.admission
+            )
         except NoSuchVersionError:
             raise _no_book() from None
         except UnreadableBookError as error:
@@ -137,6 +141,7 @@ class PriceBooks:
                 lambda past: [one for _, one in price(past) if one is not None],
                 actor=call.actor,
                 reason=body.reason or "",
+                admission=call.admission,
             )
             written = len(changed)
             log.info("rerated", version=book.version, written=written)

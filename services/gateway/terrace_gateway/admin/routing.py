@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from terrace_common.governance import problem_text
+from terrace_gateway.admin.admission import Admission, Role
 from terrace_gateway.edge.errors import INVALID_REQUEST, REQUEST_TOO_LARGE, ApiError
 from terrace_gateway.surfaces.json_body import invalid, parse_json_object
 
@@ -17,9 +18,6 @@ MAX_BODY_BYTES = 64 * 1024
 MAX_VALUES = 1_000_000  # JSON values and keys of one body
 PREFIX = "/admin/v1"
 
-Role = Literal["viewer", "auditor", "admin"]
-"""Each may do what those before it may. ``viewer`` reads keys, spend and governance; ``auditor``
-also the ledger, the audit record and captures; ``admin`` changes things."""
 Body = TypeVar("Body", bound=BaseModel)
 
 
@@ -54,41 +52,37 @@ class Query:
 
 
 class AdminCall:
-    """One authenticated call. ``actor`` goes into the audit record; ``may_change``: an ``admin``
-    calls, whatever the route needs. ``admitted`` authenticates it
-    again; it raises ``ApiError``."""
+    """One authenticated call. What changes anything after it has waited asks ``admission`` again.
+    An endpoint that raises ``AdmissionMovedError`` is called once more."""
 
-    def __init__(
-        self,
-        request: Request,
-        *,
-        actor: str,
-        max_body_bytes: int,
-        admitted: Callable[[], Awaitable[object]],
-        may_change: bool = True,
-    ) -> None:
+    def __init__(self, request: Request, *, admission: Admission, max_body_bytes: int) -> None:
         self.request = request
-        self.actor = actor
-        self.may_change = may_change
+        self.admission = admission
         self.path: Mapping[str, str] = {
             name: str(value) for name, value in request.path_params.items()
         }
         self._max_body_bytes = max_body_bytes
-        self._admitted = admitted
+        self._body: bytearray | None = None
+
+    @property
+    def actor(self) -> str:
+        """Who it is, for the audit record."""
+        return self.admission.identity.actor
+
+    @property
+    def may_change(self) -> bool:
+        """An ``admin`` calls, whatever the route needs."""
+        return self.admission.identity.may("admin")
 
     async def read(self, model: type[Body]) -> Body:
         """The body. Raises ``ApiError`` that names the field; an unknown one lists the valid.
 
         A client may send it slowly: who was removed or stopped meanwhile is refused.
         """
-        body = bytearray()
-        async for part in self.request.stream():
-            body += part
-            if len(body) > self._max_body_bytes:
-                raise ApiError(
-                    REQUEST_TOO_LARGE, f"the body is larger than {self._max_body_bytes} bytes"
-                )
-        await self._admitted()
+        if self._body is None:
+            self._body = await self._received()
+            await self.admission.ask()
+        body = self._body
         source = parse_json_object(bytes(body) or b"{}", max_depth=8, max_values=MAX_VALUES)
         try:
             return model.model_validate(source)
@@ -99,6 +93,16 @@ class AdminCall:
             if first["type"] == "extra_forbidden":
                 message = f"unknown field {where}; valid: {', '.join(model.model_fields)}"
             raise ApiError(INVALID_REQUEST, message, param=where) from None
+
+    async def _received(self) -> bytearray:
+        body = bytearray()
+        async for part in self.request.stream():
+            body += part
+            if len(body) > self._max_body_bytes:
+                raise ApiError(
+                    REQUEST_TOO_LARGE, f"the body is larger than {self._max_body_bytes} bytes"
+                )
+        return body
 
     def text(self, name: str) -> str | None:
         """A query parameter."""

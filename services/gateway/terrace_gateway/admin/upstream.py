@@ -121,8 +121,9 @@ class UpstreamQuotas:
         }
         try:
             changes = await self._store.publish(
-                _publication(body, regions), actor=call.actor, reason=body.reason
-            )
+                _publication(body, regions), actor=call.actor, reason=body.reason,
+                admission=call.admission,
+            )  # fmt: skip
         except FencedError:
             raise AdminRefusal(
                 409, "fenced", f"{body.holder!r} does not hold the lease {LEASE!r} with this fence"

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from terrace_common.governance.authentication import OidcIssuer
-from terrace_gateway.admin.authentication import AdminAuthenticator, AdminIdentity
-from terrace_gateway.admin.routing import Role
+from terrace_gateway.admin.admission import AdminIdentity, JudgedBy, Role, unchecked
+from terrace_gateway.admin.authentication import AdminAuthenticator
 from terrace_gateway.authentication.bearer import (
     NotDeclaredError,
     bearer_of,
@@ -22,13 +22,9 @@ from terrace_gateway.calls.ports import AuthorityUnavailableError, Caller
 from terrace_gateway.clock import Clock
 from terrace_gateway.edge.errors import AUTHORITY_UNAVAILABLE, KILLED, POLICY_DENIED, ApiError
 from terrace_gateway.policy.feed import PolicyFeed
-from terrace_gateway.policy.snapshot import Snapshot
+from terrace_gateway.policy.snapshot import Snapshot, switches_of
 
 MAX_ACTOR = 128
-UNCHECKED = (
-    "whether this token is an administrator's cannot be checked now; try again, or use the admin"
-    " key, which needs no policy"
-)
 
 
 class AdminTokens(AdminAuthenticator):
@@ -60,10 +56,10 @@ class AdminTokens(AdminAuthenticator):
             now = self._clock.database_now()
             checked = checked_again(checked, snapshot.governance.authentication, now=now)
         except AuthorityUnavailableError:
-            raise _unchecked(1) from None
+            raise unchecked(1) from None
         except ApiError as error:
             if error.code == AUTHORITY_UNAVAILABLE:
-                raise _unchecked(error.retry_after_seconds) from None
+                raise unchecked(error.retry_after_seconds) from None
             raise
         return self._administrator(checked, snapshot)
 
@@ -78,14 +74,18 @@ class AdminTokens(AdminAuthenticator):
         if not isinstance(issuer, OidcIssuer):
             raise ApiError(POLICY_DENIED, "a workload is no administrator")
         subject = employee_subject(token, issuer)
-        killed = snapshot.killed(self._caller(token, issuer, subject, snapshot), spare_all=True)
+        caller = self._caller(token, issuer, subject, snapshot)
+        killed = snapshot.killed(caller, spare_all=True)
         if killed is not None:
             raise ApiError(KILLED, f"{killed}; another administrator or the admin key can lift it")
         given = set(claim_texts(token.claims, issuer.role_claim))
         roles: frozenset[Role] = frozenset(
             mapping.role for mapping in issuer.admins if mapping.value in given
         )
-        return AdminIdentity(f"{issuer.name}:{subject}"[:MAX_ACTOR], roles)
+        switches = tuple(f"{kind}:{name}" for kind, name in switches_of(caller) if name is not None)
+        return AdminIdentity(
+            f"{issuer.name}:{subject}"[:MAX_ACTOR], roles, JudgedBy(snapshot.epoch, switches)
+        )
 
     def _caller(self, token: Token, issuer: OidcIssuer, subject: str, snapshot: Snapshot) -> Caller:
         """Who this is to a kill switch. An administrator need not be a caller of the policy."""
@@ -93,7 +93,3 @@ class AdminTokens(AdminAuthenticator):
             return bearer_of(token, snapshot, now=self._clock.database_now()).caller
         except NotDeclaredError:
             return Caller(person_id(issuer, subject), team="")
-
-
-def _unchecked(retry_after_seconds: int | None) -> ApiError:
-    return ApiError(AUTHORITY_UNAVAILABLE, UNCHECKED, retry_after_seconds=retry_after_seconds)

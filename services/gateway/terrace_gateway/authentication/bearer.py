@@ -112,13 +112,11 @@ def _user_of(snapshot: Snapshot, *, issuer: str, subject: str) -> tuple[str, str
     authentication = snapshot.governance.authentication
     issuers = () if authentication is None else authentication.issuers
     alone = sum(isinstance(one, OidcIssuer) for one in issuers) == 1
-    for user in snapshot.governance.users:
-        if user.subject is None:
-            continue
-        of, _, own = user.subject.partition(":")
-        if (of, own) == (issuer, subject) or (alone and of != issuer and user.subject == subject):
-            return user.name, user.team
-    return None
+    names = [f"{issuer}:{subject}"]
+    if alone and subject.partition(":")[0] != issuer:
+        names.append(subject)
+    user = snapshot.compiled.user_with_subject(*names)
+    return None if user is None else (user.name, user.team)
 
 
 def _stable_id(kind: str, issuer: str, subject: str) -> str:

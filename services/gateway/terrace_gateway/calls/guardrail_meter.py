@@ -13,9 +13,11 @@ from dataclasses import replace
 from typing import Literal
 
 from terrace_gateway.calls.attempt import Attempt, Attempts, CapRefusedError, Exchange, Target
+from terrace_gateway.calls.found_anew import found_anew
+from terrace_gateway.calls.kills import caller_kill
 from terrace_gateway.calls.ports import AuthorityUnavailableError, Outcome, Principal, Usage
 from terrace_gateway.calls.running import RunningCall
-from terrace_gateway.calls.still_allowed import StillAllowed, found_anew, policy_changed
+from terrace_gateway.calls.still_allowed import StillAllowed, policy_changed
 from terrace_gateway.edge.errors import AUTHORITY_UNAVAILABLE, KILLED, ApiError
 from terrace_gateway.edge.refusals import cap_refusal_error
 from terrace_gateway.guardrails.port import Ask, Asking, BilledCall, GuardrailFailedError
@@ -114,7 +116,7 @@ class GuardrailMeter:
             if snapshot is not self._known:
                 with suppress(ApiError):  # who may call no more has paid under the policy of then
                     principal = found_anew(principal, snapshot, runtime.clock.database_now())
-            killed = snapshot.killed(principal.caller)
+            killed = snapshot.killed(exchange.principal.caller) or snapshot.killed(principal.caller)
             if killed is not None:
                 raise ApiError(KILLED, killed)
         else:
@@ -162,8 +164,9 @@ class GuardrailMeter:
     def _cut(self, asking: Asking, reason: str) -> Exception:
         """The guardrail's failure where only its provider is stopped, else the call's end."""
         snapshot = self._runtime.policy.current().snapshot
-        if snapshot.killed(self._exchange.principal.caller) is None and snapshot.killed(
-            None, provider=asking.provider
+        now = self._runtime.clock.database_now()
+        if snapshot.killed(None, provider=asking.provider) and (
+            caller_kill(self._exchange.principal, snapshot, now) is None
         ):
             return _stopped(asking)
         return ApiError(KILLED, reason)

@@ -5,7 +5,10 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from terrace_gateway.calls.ports import Principal
+from terrace_common.governance.compile import CompiledGovernance
+from terrace_gateway.calls.ports import Caller, Principal
+
+SLICE_SECONDS = 0.005
 
 
 @dataclass(slots=True, eq=False)
@@ -17,6 +20,8 @@ class RunningCall:
     provider: str
     deadline: asyncio.Timeout
     cut_reason: str | None = None
+    found: tuple[CompiledGovernance, Caller | None] | None = None
+    """Whom a policy that came later has for the token of this call."""
 
     def cut(self, reason: str) -> None:
         """End it now; nothing for a call whose own time is over in this moment. Its attempt is
@@ -49,10 +54,26 @@ class RunningCalls:
 
     def cut(self, reason_of: Callable[[RunningCall], str | None]) -> int:
         """Cut every call that ``reason_of`` gives a reason for. Returns how many."""
-        count = 0
+        return sum(_cut_one(call, reason_of) for call in list(self._calls))
+
+    async def cut_in_slices(self, reason_of: Callable[[RunningCall], str | None]) -> int:
+        """As ``cut`` for the calls that run now, where ``reason_of`` is not cheap: other work has
+        its turn every ``SLICE_SECONDS``."""
+        loop, count = asyncio.get_running_loop(), 0
+        until = loop.time() + SLICE_SECONDS
         for call in list(self._calls):
-            reason = reason_of(call)
-            if reason is not None and call.cut_reason is None:
-                call.cut(reason)
-                count += call.cut_reason is not None
+            if call in self._calls:
+                count += _cut_one(call, reason_of)
+            if loop.time() >= until:
+                await asyncio.sleep(0)
+                until = loop.time() + SLICE_SECONDS
         return count
+
+
+def _cut_one(call: RunningCall, reason_of: Callable[[RunningCall], str | None]) -> bool:
+    if call.cut_reason is not None:
+        return False
+    reason = reason_of(call)
+    if reason is not None:
+        call.cut(reason)
+    return call.cut_reason is not None

@@ -5,12 +5,10 @@ may each have taken a long time.
 """
 
 from dataclasses import replace
-from datetime import datetime
 
 from terrace_common.governance import BedrockGuardrail
-from terrace_common.governance.compile import UnknownSubjectError
-from terrace_gateway.authentication.bearer import bearer_of
 from terrace_gateway.calls.admission import admit
+from terrace_gateway.calls.found_anew import found_anew
 from terrace_gateway.calls.ports import MatchRequest, Principal
 from terrace_gateway.calls.serving import Call, CandidateFailedError
 from terrace_gateway.clock import Clock
@@ -156,19 +154,3 @@ def _texts(principal: Principal, snapshot: Snapshot) -> tuple[object, ...]:
     asked = {one.provider for one in declared if isinstance(one, BedrockGuardrail)}
     providers = [one for one in governance.providers if one.name in asked]
     return policy.guardrails, watching, policy.capture, declared, providers
-
-
-def found_anew(admitted: Principal, snapshot: Snapshot, now: datetime) -> Principal:
-    """The caller as ``snapshot`` has it: by its key, or by what its token says. Raises ``ApiError``
-    if it would be refused by it."""
-    if admitted.token is not None:
-        return bearer_of(admitted.token, snapshot, now=now)
-    key = snapshot.keys.get(admitted.caller.key_id)
-    if key is None:
-        raise ApiError(INVALID_API_KEY, "the API key is not valid")
-    try:
-        return snapshot.principal(key)
-    except UnknownSubjectError:
-        raise ApiError(
-            INVALID_API_KEY, "the owner of this API key is not declared any more"
-        ) from None

@@ -1,11 +1,10 @@
 """The governance file of the deployment: applied at start if its text was never seen before."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import structlog
 
 from terrace_common.governance import GovernanceError
-from terrace_gateway.policy.snapshot import Snapshot
 from terrace_gateway.policy.texts import digest_of
 from terrace_gateway.policy.versions import BlockedError, GovernanceVersions
 
@@ -16,6 +15,23 @@ NOT_APPLIED = "governance_file_not_applied"
 """In the log, with the reason."""
 OVERTAKEN = "governance_file_not_in_force"
 """In the log: the file was in force before, and another text is."""
+
+
+class Version(Protocol):
+    """Of the governance; a snapshot is of one."""
+
+    @property
+    def version(self) -> int: ...
+
+    @property
+    def digest(self) -> str: ...
+
+
+class KnownVersion(NamedTuple):
+    """One that the database has."""
+
+    version: int
+    digest: str
 
 
 class FileTrouble(NamedTuple):
@@ -62,7 +78,7 @@ class DeploymentFile:
         if newest is not None and newest["digest"] != self._digest:
             log.warning(OVERTAKEN, version=newest["version"], actor=newest["actor"])
 
-    def trouble(self, in_force: Snapshot | None) -> FileTrouble | None:
+    def trouble(self, in_force: Version | None) -> FileTrouble | None:
         """Why ``in_force`` is not this file; ``None``: it is, or that is not known yet."""
         if in_force is not None and in_force.digest == self._digest:
             return None

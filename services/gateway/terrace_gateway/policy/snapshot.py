@@ -125,12 +125,7 @@ class Snapshot:
             return None
         places: list[tuple[KillKind, str | None]] = [] if spare_all else [("all", "")]
         if caller is not None:
-            places.append(("org", caller.org))
-            places.append(("team", caller.team))
-            places.append(("user", caller.user))
-            places.append(("app", caller.app))
-            places.append(("key", caller.key_id))
-            places.append(("key", caller.key_name))
+            places += switches_of(caller)
         places.append(("model", model))
         places.append(("provider", provider))
         for kind, target in places:
@@ -160,6 +155,14 @@ class Snapshot:
 
     def _caps_at(self, places: Iterable[CapPlace]) -> tuple[Cap, ...]:
         return tuple(cap for place in dict.fromkeys(places) for cap in self.caps.get(place, ()))
+
+
+def switches_of(caller: Caller) -> list[tuple[KillKind, str | None]]:
+    """Kill switches that stop a caller, but for the one of all calls."""
+    return [
+        ("org", caller.org), ("team", caller.team), ("user", caller.user), ("app", caller.app),
+        ("key", caller.key_id), ("key", caller.key_name),
+    ]  # fmt: skip
 
 
 def first_snapshot(

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from psycopg.rows import DictRow, dict_row
 
+from terrace_gateway.admin.admission import Admission, still_admitted
 from terrace_gateway.admin.audit import record
 from terrace_gateway.database import Connection, Database
 from terrace_gateway.policy.declared_caps import UPSERT
@@ -166,13 +167,21 @@ class UpstreamQuotaStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def publish(self, news: Publication, *, actor: str, reason: str) -> dict[str, Any]:
+    async def publish(
+        self,
+        news: Publication,
+        *,
+        actor: str,
+        reason: str,
+        admission: Admission | None = None,
+    ) -> dict[str, Any]:
         """Write rows and caps, audited. Answers what changed.
 
         Raises ``FencedError``, ``OtherVersionError``; then nothing was changed.
         """
         async with self._database.connection() as connection, connection.transaction():
             await connection.execute(_LOCK)
+            await still_admitted(connection, admission)
             cursor = await connection.execute(_HOLDS, (news.holder, news.fence, LEASE))
             if await cursor.fetchone() != (True,):
                 raise FencedError

@@ -14,6 +14,7 @@ from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
 from terrace_common.governance.plan import Finding, Plan
+from terrace_gateway.admin.admission import Admission, still_admitted
 from terrace_gateway.admin.audit import record
 from terrace_gateway.crash_points import reach
 from terrace_gateway.database import Connection, Database
@@ -26,6 +27,9 @@ from terrace_gateway.policy.texts import Texts, digest_of
 Origin = Literal["api", "deployment", "rollback"]
 
 _LOCK = "SELECT epoch FROM policy_head FOR UPDATE"
+_MAY_THINK = "SET LOCAL idle_in_transaction_session_timeout = '7s'"
+"""As long as a connection may be held at all: the plan of a large text takes its time."""
+_HAS_THOUGHT = "SET LOCAL idle_in_transaction_session_timeout TO DEFAULT"
 _INSERT = (
     "INSERT INTO governance_version (version, text, digest, actor, reason, source, rollback_of,"
     " plan) VALUES (%s, %s, %s, %s, %s, %s, %s, %s) RETURNING applied_at"
@@ -143,13 +147,15 @@ class GovernanceVersions:
         source: Origin = "api",
         rollback_of: int | None = None,
         only_new: bool = False,
+        admission: Admission | None = None,
     ) -> Applied:
         """Put ``text`` in force as a new version, with its caps and an audit record, or nothing.
 
         ``base_version`` is the version that the plan was made on (``None``: there was none).
         ``allow`` are codes of blocking findings to go past. ``only_new``: a text that ever was in
-        force is left alone. Raises ``GovernanceError``, ``VersionConflictError``,
-        ``BlockedError`` and ``TooManyWaitingError``.
+        force is left alone. ``admission`` of ``actor`` is asked for again when the turn has come,
+        and before the commit. Raises ``GovernanceError``, ``VersionConflictError``,
+        ``BlockedError``, ``TooManyWaitingError``, and what ``admission`` raises.
         """
         wish = _Wish(
             text, digest_of(text), actor, reason, allow, base_version, check_base, source,
@@ -157,15 +163,19 @@ class GovernanceVersions:
         )  # fmt: skip
         async with self._planning.turn("apply", actor):
             while True:
+                if admission is not None:
+                    await admission.renew()
                 prepared, _ = await self._planning.prepare(text, wish.check)
-                applied = await self._put(wish, prepared)
+                applied = await self._put(wish, prepared, admission)
                 if applied is not None:
                     break
         if not applied.unchanged:
             reach("policy.after-commit")
         return applied
 
-    async def _put(self, wish: _Wish, prepared: PreparedText) -> Applied | None:
+    async def _put(
+        self, wish: _Wish, prepared: PreparedText, admission: Admission | None
+    ) -> Applied | None:
         """Commit it, with the plan as of this transaction; ``None``: another version came since
         it was prepared.
 
@@ -178,8 +188,11 @@ class GovernanceVersions:
             known = None if base is None else base.version
             if known != prepared.base_version:
                 return None
+            await still_admitted(connection, admission)
             facts = await read_facts(connection)
+            await connection.execute(_MAY_THINK)
             plan = await in_thread(lambda: prepared.plan(facts))
+            await connection.execute(_HAS_THOUGHT)
             if base is not None and (
                 base.digest == wish.digest
                 or (wish.only_new and await _is_known(connection, wish.digest))
@@ -220,6 +233,7 @@ class GovernanceVersions:
         allow: Collection[str] = (),
         base_version: int | None = None,
         check_base: bool = False,
+        admission: Admission | None = None,
     ) -> Applied:
         """Apply the text of ``version`` as a new version. Raises as ``apply`` does, and
         ``UnknownVersionError``."""
@@ -228,7 +242,7 @@ class GovernanceVersions:
             raise UnknownVersionError(version)
         return await self.apply(
             found["text"], actor=actor, reason=reason, allow=allow, base_version=base_version,
-            check_base=check_base, source="rollback", rollback_of=version,
+            check_base=check_base, source="rollback", rollback_of=version, admission=admission,
         )  # fmt: skip
 
     async def is_known(self, digest: str) -> bool:

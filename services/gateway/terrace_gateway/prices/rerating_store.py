@@ -7,6 +7,7 @@ from typing import Any, LiteralString
 from psycopg.rows import DictRow, dict_row
 
 from terrace_common.prices import Units
+from terrace_gateway.admin.admission import Admission, still_admitted
 from terrace_gateway.admin.audit import record
 from terrace_gateway.database import Connection, Database
 from terrace_gateway.prices.rerating import PastAttempt, Rerating
@@ -99,6 +100,7 @@ class ReratingStore:
         *,
         actor: str,
         reason: str,
+        admission: Admission | None = None,
     ) -> list[Rerating]:
         """Make each of ``attempts`` cost what ``price`` says, by entries of the difference, all or
         none. Returns those that were written: one whose entries have that sum already needs none.
@@ -111,6 +113,7 @@ class ReratingStore:
         values = _these([(one.attempt_id, one.opened_at) for one in attempts])
         async with self._database.connection() as connection, connection.transaction():
             await connection.execute("SELECT lock_attempts(%(attempts)s)", values)
+            await still_admitted(connection, admission)
             cursor = connection.cursor(row_factory=dict_row)
             await cursor.execute(_THESE.encode(), values)
             reratings = price([_past(row) for row in await cursor.fetchall()])

@@ -9,6 +9,7 @@ from psycopg.types.json import Jsonb
 from pydantic import ValidationError
 
 from terrace_common.prices import PriceBook
+from terrace_gateway.admin.admission import Admission, still_admitted
 from terrace_gateway.admin.audit import record
 from terrace_gateway.database import Connection, Database
 
@@ -59,7 +60,9 @@ class PriceStore:
             await cursor.execute(_LIST)
             return await cursor.fetchall()
 
-    async def apply(self, book: PriceBook, *, actor: str, reason: str) -> bool:
+    async def apply(
+        self, book: PriceBook, *, actor: str, reason: str, admission: Admission | None = None
+    ) -> bool:
         """Keep a book and put it in force, audited. ``False``: it was in force already.
 
         Raises ``VersionTakenError``.
@@ -68,6 +71,7 @@ class PriceStore:
         digest = digest_of(book)
         async with self._database.connection() as connection, connection.transaction():
             await connection.execute(_LOCK)
+            await still_admitted(connection, admission)
             await connection.execute(
                 "INSERT INTO price_book (version, document, digest, actor) VALUES (%s, %s, %s, %s)"
                 " ON CONFLICT (version) DO NOTHING",
@@ -81,11 +85,14 @@ class PriceStore:
                 raise VersionTakenError(book.version)
             return await _use(connection, book.version, actor=actor, reason=reason)
 
-    async def use(self, version: str | None, *, actor: str, reason: str) -> bool:
+    async def use(
+        self, version: str | None, *, actor: str, reason: str, admission: Admission | None = None
+    ) -> bool:
         """Put a book that is there in force again, or none (``None``), audited. ``False``: it was
         in force already. Raises ``NoSuchVersionError``, ``UnreadableBookError``."""
         async with self._database.connection() as connection, connection.transaction():
             await connection.execute(_LOCK)
+            await still_admitted(connection, admission)
             if version is not None and await _book(connection, version) is None:
                 raise NoSuchVersionError(version)
             return await _use(connection, version, actor=actor, reason=reason)

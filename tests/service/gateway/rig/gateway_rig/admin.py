@@ -51,11 +51,13 @@ async def admin_of(
     *,
     authenticators: tuple[AdminAuthenticator, ...] = (),
     modules: Sequence[Module] = MODULES,
+    deployment: DeploymentFile | None = None,
 ) -> AsyncIterator[Admin]:
     runtime = SimpleNamespace(
         database=replica.database, policy=replica.feed, key_use=replica.use,
         versions=replica.versions, admin_authenticators=authenticators,
-        deployment=DeploymentFile(replica.versions, ""), settings=SimpleNamespace(replica="r"),
+        deployment=deployment or DeploymentFile(replica.versions, ""),
+        settings=SimpleNamespace(replica="r"),
         secrets=SimpleNamespace(admin_key=SecretStr(ADMIN_KEY), key_pepper=PEPPER),
     )  # fmt: skip
     app = create_admin_app(cast("Runtime", runtime), modules)
