@@ -7,6 +7,7 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol, cast
+from uuid import uuid4
 
 import botocore.session  # pyright: ignore[reportMissingTypeStubs]
 from botocore.config import Config  # pyright: ignore[reportMissingTypeStubs]
@@ -70,7 +71,8 @@ class DirectoryObjects:
         """See ``ObjectStore``. Appears whole or not at all; nothing retains it."""
         del retain_until
         target = self._path / key
-        part = target.with_name(f".{target.name}.{os.getpid()}.part")
+        # Not by process id: a shared volume has one of each container, and a process has threads.
+        part = target.with_name(f".{target.name}.{uuid4().hex}.part")
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             with part.open("wb") as file:
