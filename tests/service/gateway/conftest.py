@@ -224,10 +224,16 @@ async def real_guard(
 
 
 @pytest.fixture
-async def replica(postgres: Postgres, database: str) -> AsyncIterator[Replica]:
-    """A replica's policy, with the example in force."""
+def first_text() -> str:
+    """The governance that `replica` begins with; a module may have another one."""
+    return example_text()
+
+
+@pytest.fixture
+async def replica(postgres: Postgres, database: str, first_text: str) -> AsyncIterator[Replica]:
+    """A replica's policy, with `first_text` in force."""
     async with replica_of(postgres, database) as made:
-        await made.apply(example_text())
+        await made.apply(first_text)
         await made.feed.refresh()
         yield made
 

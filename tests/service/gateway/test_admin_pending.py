@@ -31,11 +31,8 @@ OTHERS = {  # of administrators, and the policy in force is the same afterwards
 
 
 @pytest.fixture
-async def replica(postgres: Postgres, database: str) -> AsyncIterator[Replica]:
-    async with replica_of(postgres, database) as made:
-        await made.apply(TEXT)
-        await made.feed.refresh()
-        yield made
+def first_text() -> str:
+    return TEXT
 
 
 @pytest.fixture

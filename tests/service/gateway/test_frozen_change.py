@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from gateway_rig.admin import MODULES, Admin, admin_of
-from gateway_rig.policy import Replica, example_text, replica_of
+from gateway_rig.policy import Replica, example_text
 from gateway_rig.postgres import Postgres
 
 from terrace_gateway.admin.routing import AdminCall, AdminRoute
@@ -25,17 +25,8 @@ READERS = 12
 
 
 @pytest.fixture
-async def replica(postgres: Postgres, database: str) -> AsyncIterator[Replica]:
-    async with replica_of(postgres, database) as made:
-        await made.apply(TEXT)
-        await made.feed.refresh()
-        yield made
-
-
-@pytest.fixture
-async def admin(replica: Replica) -> AsyncIterator[Admin]:
-    async with admin_of(replica) as made:
-        yield made
+def first_text() -> str:
+    return TEXT
 
 
 @pytest.mark.parametrize("point", ["kill.before-commit", "policy.before-commit"])

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -35,17 +35,8 @@ STRANGER = Caller("key_2", "team-z")
 
 
 @pytest.fixture
-async def replica(postgres: Postgres, database: str) -> AsyncIterator[Replica]:
-    async with replica_of(postgres, database) as made:
-        await made.apply(example_text() + SPEC)
-        await made.feed.refresh()
-        yield made
-
-
-@pytest.fixture
-async def admin(replica: Replica) -> AsyncIterator[Admin]:
-    async with admin_of(replica) as made:
-        yield made
+def first_text() -> str:
+    return example_text() + SPEC
 
 
 def stopped(replica: Replica, caller: Caller, **where: Any) -> bool:

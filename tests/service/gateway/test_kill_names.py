@@ -1,7 +1,7 @@
 """A switch, or a cap, of a name that stops, or caps, nobody is refused; one that holds is made."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -26,17 +26,8 @@ CAP = {"scope": "team", "dimension": "requests", "amount": 5, "reason": "r"}
 
 
 @pytest.fixture
-async def replica(postgres: Postgres, database: str) -> AsyncIterator[Replica]:
-    async with replica_of(postgres, database) as made:
-        await made.apply(TEXT)
-        await made.feed.refresh()
-        yield made
-
-
-@pytest.fixture
-async def admin(replica: Replica) -> AsyncIterator[Admin]:
-    async with admin_of(replica) as made:
-        yield made
+def first_text() -> str:
+    return TEXT
 
 
 async def apply(admin: Admin, base: int, text: str) -> None:

@@ -1,14 +1,12 @@
 """What an apply says of kill switches that are on: of persons by their tokens, keys, models."""
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 import yaml
-from gateway_rig.admin import Admin, admin_of
-from gateway_rig.policy import Replica, example_text, replica_of
-from gateway_rig.postgres import Postgres
+from gateway_rig.admin import Admin
+from gateway_rig.policy import Replica, example_text
 
 from terrace_gateway.authentication.bearer import bearer_of
 from terrace_gateway.authentication.token import Token
@@ -30,17 +28,8 @@ TELLS = ("kill-switch-lost", "kill-switch-moves")
 
 
 @pytest.fixture
-async def replica(postgres: Postgres, database: str) -> AsyncIterator[Replica]:
-    async with replica_of(postgres, database) as made:
-        await made.apply(V1)
-        await made.feed.refresh()
-        yield made
-
-
-@pytest.fixture
-async def admin(replica: Replica) -> AsyncIterator[Admin]:
-    async with admin_of(replica) as made:
-        yield made
+def first_text() -> str:
+    return V1
 
 
 async def put(admin: Admin, base: int, text: str, *allow: str) -> tuple[int, list[Any]]:
