@@ -12,7 +12,7 @@ from terrace_gateway.admin.audit import record
 from terrace_gateway.admin.key_store import PolicyMovedError
 from terrace_gateway.admin.known_names import TEAM_OF_KEYS, unknown_name
 from terrace_gateway.admin.routing import AdminCall, AdminRefusal, AdminRoute, Query
-from terrace_gateway.admin.spec_in_force import Names, SpecInForce, newest_version
+from terrace_gateway.admin.spec_in_force import Names, SpecInForce, still_in_force
 from terrace_gateway.database import Connection, Database
 from terrace_gateway.policy.declared_caps import UPSERT
 from terrace_gateway.runtime import Runtime
@@ -195,9 +195,7 @@ class CapStore:
 
 
 async def _check_team(connection: Connection, team: str, names: Names) -> None:
-    newest = await newest_version(connection)
-    if newest is None or newest[0] != names.version:
-        raise PolicyMovedError
+    await still_in_force(connection, names.version)
     declared = [one.name for one in names.newest.teams]
     if team in declared:
         return

@@ -14,7 +14,7 @@ from terrace_gateway.admin.key_store import PolicyMovedError
 from terrace_gateway.admin.kill_targets import SUBJECT, TOKEN_KEY, resolve, split_target
 from terrace_gateway.admin.known_names import TEAM_OF_KEYS
 from terrace_gateway.admin.routing import AdminCall, AdminRoute
-from terrace_gateway.admin.spec_in_force import SpecInForce, newest_version
+from terrace_gateway.admin.spec_in_force import SpecInForce, still_in_force
 from terrace_gateway.crash_points import reach
 from terrace_gateway.database import Database
 from terrace_gateway.edge.errors import MODEL_NOT_FOUND, ApiError
@@ -67,12 +67,14 @@ class KillSwitches:
         body = await call.read(Switch)
         while True:
             version, kind, targets = await self._resolve(body.target)
-            row = await self._store.kill(
-                kind, targets, version=version, actor=call.actor, reason=body.reason,
-                admission=call.admission,
-            )  # fmt: skip
-            if row is not None:
-                break
+            try:
+                row = await self._store.kill(
+                    kind, targets, version=version, actor=call.actor, reason=body.reason,
+                    admission=call.admission,
+                )  # fmt: skip
+            except PolicyMovedError:
+                continue
+            break
         log.warning("killed", target=row["target"])
         return row
 
@@ -153,17 +155,15 @@ class KillStore:
         actor: str,
         reason: str,
         admission: Admission | None = None,
-    ) -> dict[str, Any] | None:
+    ) -> dict[str, Any]:
         """Turn the switches of a target on, audited. Answers the first one. ``version``: whose
-        names they are, if they are of one; ``None`` as answer: another is in force, whose plan did
-        not know of this switch, and nothing was changed."""
+        names they are, if they are of one. Raises ``PolicyMovedError`` if another is in force,
+        whose plan did not know of this switch: nothing was changed."""
         async with self._database.connection() as connection, connection.transaction():
             await connection.execute(_LOCK)
             await still_admitted(connection, admission)
             if version is not None:
-                newest = await newest_version(connection)
-                if newest is None or newest[0] != version:
-                    return None
+                await still_in_force(connection, version)
             for target in targets:
                 cursor = await connection.execute(_KILL, (kind, target, reason, actor))
                 if await cursor.fetchone() is not None:
@@ -197,9 +197,7 @@ class KillStore:
             await connection.execute(_LOCK)
             await still_admitted(connection, admission)
             if version is not None:
-                newest = await newest_version(connection)
-                if newest is None or newest[0] != version:
-                    raise PolicyMovedError
+                await still_in_force(connection, version)
             cursor = await connection.execute(_LIFT, (kind, names))
             for (target,) in await cursor.fetchall():
                 await record(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import structlog
 
 from terrace_common.governance import Governance, GovernanceError, load_governance
+from terrace_gateway.admin.key_store import PolicyMovedError
 from terrace_gateway.database import Connection
 from terrace_gateway.policy.feed import NoPolicyError
 from terrace_gateway.policy.planning import in_thread
@@ -117,6 +118,14 @@ class SpecInForce:
     async def _newest(self) -> tuple[int, str] | None:
         async with self._runtime.database.connection() as connection:
             return await newest_version(connection)
+
+
+async def still_in_force(connection: Connection, version: int) -> None:
+    """Called under the lock of ``policy_head``: raises ``PolicyMovedError`` if another version is
+    in force than the one whose names were looked up."""
+    newest = await newest_version(connection)
+    if newest is None or newest[0] != version:
+        raise PolicyMovedError
 
 
 async def newest_version(connection: Connection) -> tuple[int, str] | None:
